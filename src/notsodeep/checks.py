@@ -1,0 +1,121 @@
+"""One clear error for each kind of bad input: the parameter, its value, and the fix."""
+
+from __future__ import annotations
+
+import difflib
+import math
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+__all__ = [
+    "ConvergenceWarning",
+    "InputError",
+    "MissingExtraError",
+    "NotConvergedError",
+    "choice",
+    "count",
+    "matrix",
+    "nearest",
+    "nonnegative",
+    "positive",
+    "real",
+]
+
+
+class InputError(ValueError):
+    """A value the caller passed cannot be used; the message says which and what to do."""
+
+
+class MissingExtraError(ImportError):
+    """An optional dependency is absent; the message is the one-line install hint."""
+
+
+class NotConvergedError(RuntimeError):
+    """An iteration stopped above its tolerance and the caller asked for an error."""
+
+
+class ConvergenceWarning(UserWarning):
+    """An iteration or a series stopped above its tolerance."""
+
+
+def nearest(name: object, options: Iterable[str]) -> str:
+    """Return ``"; did you mean 'relu'?"`` for the closest option, or an empty string."""
+    close = difflib.get_close_matches(str(name), list(options), n=1, cutoff=0.5)
+    return f"; did you mean {close[0]!r}?" if close else ""
+
+
+def choice(value: object, options: Iterable[str], parameter: str) -> str:
+    """Return `value` if it is one of `options`, otherwise name the nearest one."""
+    known = list(options)
+    if isinstance(value, str) and value in known:
+        return value
+    raise InputError(f"{parameter}={value!r} is not known{nearest(value, known)} (choose from {', '.join(known)})")
+
+
+def real(value: object, parameter: str) -> float:
+    """Return `value` as a finite float."""
+    try:
+        number = float(value)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        raise InputError(f"{parameter}={value!r} must be a real number") from None
+    if isinstance(value, bool | np.bool_) or not math.isfinite(number):
+        raise InputError(f"{parameter}={value!r} must be a finite real number")
+    return number
+
+
+def nonnegative(value: object, parameter: str) -> float:
+    """Return `value` as a finite float ≥ 0."""
+    number = real(value, parameter)
+    if number < 0:
+        raise InputError(f"{parameter}={value!r} must not be negative; pass a value ≥ 0")
+    return number
+
+
+def positive(value: object, parameter: str) -> float:
+    """Return `value` as a finite float > 0."""
+    number = real(value, parameter)
+    if number <= 0:
+        raise InputError(f"{parameter}={value!r} must be positive; pass a value > 0")
+    return number
+
+
+def count(value: object, parameter: str, minimum: int = 1) -> int:
+    """Return `value` as an int ≥ `minimum`."""
+    if isinstance(value, bool | np.bool_) or not isinstance(value, int | np.integer) or value < minimum:
+        raise InputError(f"{parameter}={value!r} must be an integer ≥ {minimum}")
+    return int(value)
+
+
+def matrix(value: ArrayLike, parameter: str = "X", *, rank: int = 2) -> NDArray[Any]:
+    """Return `value` as a finite, non-empty, real float array of the given rank.
+
+    float32 and float64 pass through without a copy; integers, booleans and float16
+    become float64.
+    """
+    array = np.asarray(value)
+    if array.dtype == object:
+        try:
+            array = array.astype(np.float64)
+        except (TypeError, ValueError):
+            raise InputError(f"{parameter} must hold numbers, not Python objects") from None
+    if np.iscomplexobj(array):
+        raise InputError(
+            f"{parameter} is complex ({array.dtype}); pass its real part or stack real and imaginary parts"
+        )
+    if array.dtype.kind not in "fiub":
+        raise InputError(f"{parameter} has dtype {array.dtype}; pass real numbers")
+    if array.ndim != rank:
+        fix = f"; reshape it with {parameter}.reshape(1, -1) for one sample" if (array.ndim, rank) == (1, 2) else ""
+        raise InputError(f"{parameter} has shape {array.shape} but must have {rank} dimensions{fix}")
+    if array.size == 0:
+        raise InputError(f"{parameter} is empty (shape {array.shape}); pass at least one sample and one feature")
+    if array.dtype not in (np.float32, np.float64):
+        array = array.astype(np.float64)
+    # one pass of sums detects NaN and inf without an n×p temporary of booleans
+    if not np.isfinite(np.sum(array, dtype=np.float64)) and not np.isfinite(array).all():
+        bad = int(np.count_nonzero(~np.isfinite(array)))
+        raise InputError(f"{parameter} holds {bad} NaN or infinite values; remove or impute them")
+    return array

@@ -1,0 +1,343 @@
+"""Gaussian calculus of activations: moments, Hermite coefficients and expectations under N(0, τ²).
+
+Closed forms where they exist, otherwise an adaptive panel quadrature split at the kinks.
+Second derivatives always go through Stein's identity, E[f''(τξ)] = E[(ξ²−1) f(τξ)]/τ², so a
+kink costs nothing.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import special
+from scipy.optimize import minimize_scalar
+
+from notsodeep.activations import Activation, PiecewiseLinear, Smooth
+from notsodeep.checks import ConvergenceWarning, nonnegative, positive
+
+__all__ = ["Moments", "expectation", "hermite_coefficients", "moments", "slope_power_supremum"]
+
+Array: TypeAlias = NDArray[Any]
+
+_CUT = 13.0  # e^{-13²/2} = 2e-37: the tail of any activation of moderate growth is below rounding
+_NODES, _WEIGHTS = np.polynomial.legendre.leggauss(20)
+_SQRT_2PI = math.sqrt(2 * math.pi)
+
+
+@dataclass(frozen=True)
+class Moments:
+    """Gaussian moments of φ at standard deviation τ.
+
+    Attributes
+    ----------
+    mean : float
+        E[φ].
+    slope : float
+        m₁ = E[φ'].
+    curvature : float
+        m₂ = E[φ''].
+    power : float
+        v = E[φ²].
+    power_curvature : float
+        w = E[(φ²)''].
+    slope_power : float
+        v' = E[φ'²].
+    """
+
+    mean: float
+    slope: float
+    curvature: float
+    power: float
+    power_curvature: float
+    slope_power: float
+
+
+def moments(activation: Activation, tau: float) -> Moments:
+    """E[φ], E[φ'], E[φ''], E[φ²], E[(φ²)''], E[φ'²] at τξ, ξ ~ N(0, 1).
+
+    Parameters
+    ----------
+    activation : Activation
+    tau : float
+        Standard deviation, > 0.
+
+    Examples
+    --------
+    >>> import notsodeep as nsd
+    >>> nsd.moments(nsd.activation("relu"), tau=2.0).power
+    2.0
+    """
+    return _moments(activation, positive(tau, "tau"))
+
+
+@lru_cache(maxsize=4096)
+def _moments(activation: Activation, tau: float) -> Moments:
+    inner = activation.stretch * tau
+    base = _closed_form(activation.shape, inner) or _by_quadrature(activation.shape, inner)
+    scale, stretch, shift = activation.scale, activation.stretch, activation.shift
+    # φ(x) = scale·φ₀(stretch·x) − shift
+    return Moments(
+        mean=scale * base.mean - shift,
+        slope=scale * stretch * base.slope,
+        curvature=scale * stretch**2 * base.curvature,
+        power=scale**2 * base.power - 2 * scale * shift * base.mean + shift**2,
+        power_curvature=stretch**2 * (scale**2 * base.power_curvature - 2 * scale * shift * base.curvature),
+        slope_power=(scale * stretch) ** 2 * base.slope_power,
+    )
+
+
+# --- closed forms -----------------------------------------------------------------------
+
+
+def _closed_form(shape: object, tau: float) -> Moments | None:
+    q = tau * tau
+    if isinstance(shape, PiecewiseLinear):
+        return _piecewise_linear(shape, tau)
+    if not isinstance(shape, Smooth):
+        return None
+    if shape.name == "sin":
+        e1, e2 = math.exp(-q / 2), math.exp(-2 * q)
+        return Moments(0.0, e1, 0.0, -math.expm1(-2 * q) / 2, 2 * e2, (1 + e2) / 2)
+    if shape.name == "cos":
+        e1, e2 = math.exp(-q / 2), math.exp(-2 * q)
+        return Moments(e1, 0.0, -e1, (1 + e2) / 2, -2 * e2, -math.expm1(-2 * q) / 2)
+    if shape.name == "erf":
+        root = math.sqrt(1 + 4 * q)
+        return Moments(
+            mean=0.0,
+            slope=2 / math.sqrt(math.pi * (1 + 2 * q)),
+            curvature=0.0,
+            power=2 / math.pi * math.atan2(2 * q, root),  # asin(2q/(1+2q))
+            power_curvature=8 / (math.pi * (1 + 2 * q) * root),
+            slope_power=4 / (math.pi * root),
+        )
+    if shape.name == "gaussian":
+        half, full = 1 + q, 1 + 2 * q
+        return Moments(
+            mean=half**-0.5,
+            slope=0.0,
+            curvature=-(half**-1.5),
+            power=full**-0.5,
+            power_curvature=-2 * full**-1.5,
+            slope_power=q * full**-1.5,
+        )
+    if shape.name == "gelu":
+        return _gelu(q)
+    return None
+
+
+def _gelu(q: float) -> Moments:
+    """Moments of xΦ(x): repeated Stein on E[Φ(x)²] = ½ − arctan(1/√(1+2q))/π … at variance q."""
+    one, two = 1 + q, math.sqrt(1 + 2 * q)
+    # T = E[Φ(x)²], and b = E[φ_N(x)²] = 1/(2π √(1+2q))
+    density = 1 / (2 * math.pi * two)
+    tail = 0.5 - math.atan(1 / two) / math.pi
+    # E[xΦφ_N] = q E[φ_N² − xΦφ_N]·… solved once: (1+q) E[xΦφ_N] = q E[φ_N²]
+    cross = q * density / one
+    # E[x²Φ²] = q(T + 2 E[xΦφ_N])
+    power = q * (tail + 2 * cross)
+    # E[x²φ_N²]: N(0,q) against e^{-x²} has variance q/(1+2q)
+    square = density * q / (1 + 2 * q)
+    # d(power)/dq = T + 2 cross + q (T' + 2 cross')
+    tail_q = density / one
+    cross_q = density / one**2 - cross / (1 + 2 * q)
+    return Moments(
+        mean=q / math.sqrt(2 * math.pi * one),
+        slope=0.5,
+        curvature=2 / math.sqrt(2 * math.pi * one) - q / math.sqrt(2 * math.pi) * one**-1.5,
+        power=power,
+        power_curvature=2 * (tail + 2 * cross + q * (tail_q + 2 * cross_q)),
+        slope_power=tail + 2 * cross + square,
+    )
+
+
+def _piecewise_linear(shape: PiecewiseLinear, tau: float) -> Moments:
+    edges = [-math.inf, *(kink / tau for kink in shape.kinks), math.inf]
+    mean = power = slope = slope_power = curvature = power_curvature = 0.0
+    value = shape.value
+    for low, high, gradient in zip(edges[:-1], edges[1:], shape.slopes, strict=True):
+        # on the piece φ₀ = gradient·τξ + offset
+        anchor = next((edge for edge in (low, high) if math.isfinite(edge)), 0.0)
+        offset = float(value(np.array(anchor * tau))) - gradient * anchor * tau
+        zeroth, first, second = _partial_moments(low, high)
+        g = gradient * tau
+        mean += g * first + offset * zeroth
+        slope += gradient * zeroth
+        slope_power += gradient**2 * zeroth
+        power += g * g * second + 2 * g * offset * first + offset**2 * zeroth
+        power_curvature += 2 * gradient**2 * zeroth
+    for k, kink in enumerate(shape.kinks):
+        bend = (shape.slopes[k + 1] - shape.slopes[k]) * math.exp(-((kink / tau) ** 2) / 2) / (_SQRT_2PI * tau)
+        curvature += bend
+        power_curvature += 2 * bend * float(value(np.array(kink)))
+    return Moments(mean, slope, curvature, power, power_curvature, slope_power)
+
+
+def _partial_moments(low: float, high: float) -> tuple[float, float, float]:
+    """∫ (1, ξ, ξ²) over [low, high] under N(0, 1), without cancellation on short intervals."""
+    if high - low < 1.0:
+        xi = low + (high - low) * (_NODES + 1) / 2
+        weight = _WEIGHTS * (high - low) / 2 * np.exp(-(xi**2) / 2) / _SQRT_2PI
+        return float(weight.sum()), float(weight @ xi), float(weight @ xi**2)
+    zeroth = (
+        float(special.ndtr(high) - special.ndtr(low)) if low < 0 else float(special.ndtr(-low) - special.ndtr(-high))
+    )
+    at_low = math.exp(-low * low / 2) / _SQRT_2PI if math.isfinite(low) else 0.0
+    at_high = math.exp(-high * high / 2) / _SQRT_2PI if math.isfinite(high) else 0.0
+    second = zeroth + (low * at_low if at_low else 0.0) - (high * at_high if at_high else 0.0)
+    return zeroth, at_low - at_high, second
+
+
+# --- quadrature -------------------------------------------------------------------------
+
+
+def _by_quadrature(shape: Any, tau: float) -> Moments:
+    def integrand(xi: Array) -> Array:
+        x = tau * xi
+        value, gradient = shape.value(x), shape.derivative(x)
+        hermite = xi * xi - 1
+        return np.stack([value, xi * value, hermite * value, value**2, hermite * value**2, gradient**2])
+
+    mean, first, second, power, power_second, slope_power = expectation(
+        integrand, kinks=np.asarray(shape.kinks) / tau, scale=1 / tau
+    )
+    if shape.odd:  # exact by symmetry
+        mean = second = 0.0
+    return Moments(
+        float(mean),
+        float(first) / tau,
+        float(second) / tau**2,
+        float(power),
+        float(power_second) / tau**2,
+        float(slope_power),
+    )
+
+
+def expectation(
+    integrand: Callable[[Array], Array],
+    *,
+    kinks: Sequence[float] | Array = (),
+    scale: float = 1.0,
+    tolerance: float = 1e-13,
+) -> Array:
+    """E[f(ξ)], ξ ~ N(0, 1), for a vector-valued f, by adaptive panels of Gauss–Legendre.
+
+    Parameters
+    ----------
+    integrand : callable
+        Maps nodes of shape (k,) to values of shape (..., k).
+    kinks : sequence of float
+        Points at which f is not smooth; they become panel edges.
+    scale : float
+        The length over which f varies near 0; panels are graded down to it.
+    tolerance : float
+        Error relative to E|f|, estimated by halving every panel. A panel that cannot
+        reach it raises :class:`~notsodeep.checks.ConvergenceWarning`.
+
+    Returns
+    -------
+    array of shape (...,)
+    """
+    edges = {-_CUT, 0.0, _CUT, *(float(k) for k in kinks if abs(k) < _CUT)}
+    for center in [0.0, *(float(k) for k in kinks if abs(k) < _CUT)]:
+        width = 1.0
+        while width > min(scale, 1.0) / 2:  # graded: halving towards the fine structure
+            edges.update(e for e in (center - width, center + width) if abs(e) < _CUT)
+            width /= 2
+    edges.update(np.arange(-_CUT + 1, _CUT))
+    points = np.array(sorted(edges))
+    points = points[np.concatenate([[True], np.diff(points) > 1e-14])]
+    left, right = points[:-1], points[1:]
+
+    total: Array | None = None
+    magnitude: Array = np.zeros(())
+    coarse = _panels(integrand, left, right)
+    for _ in range(60):
+        middle = (left + right) / 2
+        halves = _panels(integrand, np.concatenate([left, middle]), np.concatenate([middle, right]))
+        fine = halves[..., : left.size] + halves[..., left.size :]
+        if total is None:
+            total = np.zeros(fine.shape[:-1])
+            magnitude = np.abs(fine).sum(-1) + 1e-300
+        error = np.max(np.abs(fine - coarse) / magnitude[..., None], axis=tuple(range(fine.ndim - 1)))
+        done = (error <= tolerance / 8) | (right - left < 1e-13)
+        total = total + fine[..., done].sum(-1)
+        if done.all():
+            return total
+        left, right, middle = left[~done], right[~done], middle[~done]
+        coarse = np.concatenate([halves[..., : done.size][..., ~done], halves[..., done.size :][..., ~done]], axis=-1)
+        left, right = np.concatenate([left, middle]), np.concatenate([middle, right])
+        if left.size > 20_000:
+            break
+    assert total is not None
+    warnings.warn(
+        "Gaussian quadrature did not reach its tolerance; is the activation finite and piecewise smooth?",
+        ConvergenceWarning,
+        stacklevel=3,
+    )
+    return total + coarse.sum(-1)
+
+
+def _panels(integrand: Callable[[Array], Array], left: Array, right: Array) -> Array:
+    """Gauss–Legendre sums of f(ξ)e^{−ξ²/2}/√(2π), one per panel: shape (..., panels)."""
+    half = (right - left) / 2
+    xi = (left + half)[:, None] + half[:, None] * _NODES
+    weight = half[:, None] * _WEIGHTS * np.exp(-(xi**2) / 2) / _SQRT_2PI
+    values = integrand(xi.ravel())
+    return np.asarray((values.reshape(*values.shape[:-1], *xi.shape) * weight).sum(-1))
+
+
+def hermite_coefficients(activation: Activation, tau: float, degree: int) -> Array:
+    """a_k = E[φ(τξ) h_k(ξ)], k = 0…degree, with h_k the orthonormal Hermite polynomials.
+
+    Examples
+    --------
+    >>> import notsodeep as nsd
+    >>> a = nsd.hermite_coefficients(nsd.activation("erf"), tau=0.5, degree=40)
+    >>> bool(abs((a**2).sum() - nsd.moments(nsd.activation("erf"), 0.5).power) < 1e-12)
+    True
+    """
+    nonnegative(degree, "degree")
+    tau = positive(tau, "tau")
+
+    def integrand(xi: Array) -> Array:
+        return np.asarray(activation(tau * xi)) * hermite_polynomials(xi, degree)
+
+    # the oscillation of h_k has wavelength ~1/√k, resolved by the adaptive panels
+    scale = min(1 / (tau * activation.stretch), 1 / math.sqrt(degree + 1))
+    return expectation(integrand, kinks=np.asarray(activation.kinks) / tau, scale=scale)
+
+
+def hermite_polynomials(xi: Array, degree: int) -> Array:
+    """Orthonormal h_0…h_degree at ξ: shape (degree + 1, len(ξ))."""
+    table = np.empty((degree + 1, *np.shape(xi)))
+    table[0] = 1.0
+    if degree:
+        table[1] = xi
+    for k in range(1, degree):
+        table[k + 1] = (xi * table[k] - math.sqrt(k) * table[k - 1]) / math.sqrt(k + 1)
+    return table
+
+
+@lru_cache(maxsize=256)
+def slope_power_supremum(activation: Activation) -> float:
+    """sup_τ E[φ'(τξ)²], the constant of the infinite-width existence condition [FK20, Thm 2]."""
+    if activation.shape.homogeneous:  # does not depend on τ
+        return moments(activation, 1.0).slope_power
+
+    def value(exponent: float) -> float:
+        return moments(activation, 10.0 ** float(exponent)).slope_power
+
+    exponents = np.linspace(-4, 6, 201)
+    values = [value(exponent) for exponent in exponents]
+    best = int(np.argmax(values))
+    low, high = exponents[max(best - 1, 0)], exponents[min(best + 1, len(exponents) - 1)]
+    refined = minimize_scalar(lambda e: -value(e), bounds=(low, high), method="bounded", options={"xatol": 1e-8})
+    return max(values[best], -float(refined.fun))

@@ -1,0 +1,370 @@
+"""Small immutable descriptions of the models; no weights and no data inside."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from scipy.optimize import brentq
+
+from notsodeep.activations import Activation, activation
+from notsodeep.checks import InputError, choice, count, nonnegative, positive
+from notsodeep.gaussian import moments, slope_power_supremum
+
+__all__ = ["DEQ", "Condition", "ConvDEQ", "Explicit", "Verdict", "load_model"]
+
+ActivationLike: TypeAlias = str | Activation | Callable[[Any], Any]
+
+
+@dataclass(frozen=True)
+class Condition:
+    """One inequality ``value < 1`` with its margin ``1 − value``."""
+
+    name: str
+    value: float
+
+    @property
+    def margin(self) -> float:
+        return 1.0 - self.value
+
+    @property
+    def holds(self) -> bool:
+        return self.value < 1.0
+
+    def __bool__(self) -> bool:
+        return self.holds
+
+    def __str__(self) -> str:
+        relation = "<" if self.holds else "≥"
+        return f"{self.name} = {self.value:.6g} {relation} 1 (margin {self.margin:+.6g})"
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Whether a DEQ has a unique equilibrium, and why.
+
+    Attributes
+    ----------
+    finite_width : Condition
+        4 σ_a² L² < 1: well-posed with high probability at finite width, because
+        ‖A‖ ≈ 2√m [Ling24, Asm. 2.4]. The truth value of the verdict.
+    infinite_width : Condition
+        σ_a² sup_τ E[φ'(τξ)²] < 1: the infinite-width kernels exist [FK20, Thm 2].
+    """
+
+    finite_width: Condition
+    infinite_width: Condition
+
+    def __bool__(self) -> bool:
+        return self.finite_width.holds
+
+    @property
+    def reason(self) -> str:
+        if self.finite_width.holds:
+            head = "well-posed at finite and infinite width"
+        elif self.infinite_width.holds:
+            head = "kernels exist at infinite width, but a finite network may have no unique equilibrium"
+        else:
+            head = "not well-posed, not even at infinite width"
+        return f"{head}: {self.finite_width}; {self.infinite_width}"
+
+    def __str__(self) -> str:
+        return self.reason
+
+
+class _KernelMethods:
+    """`kernel` and `kernel_diag`, computed in :mod:`notsodeep.kernels`."""
+
+    def kernel(self, X: Any, Y: Any = None, kind: str | Sequence[str] = "ck", **options: Any) -> Any:
+        """Exact infinite-width kernel; see :func:`notsodeep.kernels.kernel`."""
+        from notsodeep.kernels import kernel
+
+        return kernel(self, X, Y, kind=kind, **options)
+
+    def kernel_diag(self, X: Any, kind: str | Sequence[str] = "ck", **options: Any) -> Any:
+        """Diagonal of the kernel, without the matrix; see :func:`notsodeep.kernels.kernel_diag`."""
+        from notsodeep.kernels import kernel_diag
+
+        return kernel_diag(self, X, kind=kind, **options)
+
+
+class _Description:
+    """Shared by the dataclasses below: dictionaries and JSON files."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return a JSON-ready description."""
+        values = {f.name: getattr(self, f.name) for f in fields(self)}  # type: ignore[arg-type]
+        return {"model": type(self).__name__, **{k: _plain(v) for k, v in values.items()}}
+
+    def save(self, path: str | Path) -> Path:
+        """Write the description as a small JSON file; :func:`load_model` reads it back."""
+        text = json.dumps(self.to_dict(), indent=2) + "\n"  # serialise before touching the disk
+        target = Path(path)
+        partial = target.with_name(target.name + ".partial")
+        partial.write_text(text, encoding="utf-8")
+        partial.replace(target)
+        return target
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Activation):
+        return value.to_dict()
+    if isinstance(value, tuple):
+        return [_plain(entry) for entry in value]
+    return value
+
+
+@dataclass(frozen=True)
+class DEQ(_KernelMethods, _Description):
+    """z* = φ(σ_a A z* + σ_b B x + σ_0 b)/√m with i.i.d. standard weights.
+
+    Parameters
+    ----------
+    activation : str, callable or Activation
+        φ.
+    recurrent, input, bias : float
+        The variances σ_a², σ_b², σ_0².
+
+    Examples
+    --------
+    >>> import notsodeep as nsd
+    >>> deq = nsd.DEQ("relu", recurrent=0.2, input=0.8)
+    >>> print(deq)
+    DEQ(relu(x), recurrent=0.2, input=0.8, bias=0)
+    >>> bool(deq.well_posed)
+    True
+    >>> deq.well_posed.finite_width.margin
+    0.19999999999999996
+    """
+
+    activation: Activation
+    recurrent: float
+    input: float
+    bias: float = 0.0
+
+    def __init__(self, activation: ActivationLike, recurrent: float, input: float, bias: float = 0.0) -> None:
+        _set(self, activation=_activation(activation))
+        _set(
+            self,
+            recurrent=nonnegative(recurrent, "recurrent"),
+            input=nonnegative(input, "input"),
+            bias=nonnegative(bias, "bias"),
+        )
+        if self.input == 0 and self.bias == 0:
+            raise InputError("input=0 and bias=0 leave nothing that drives the network; pass input > 0")
+
+    @property
+    def well_posed(self) -> Verdict:
+        """The finite- and infinite-width conditions with their margins."""
+        return _verdict(self.activation, self.recurrent)
+
+    def fixed_variance(self, drive: float, *, centered: bool = False) -> float:
+        """Q = σ_a² E[φ(√q ξ)²] + drive, the pre-activation variance of a sample.
+
+        Parameters
+        ----------
+        drive : float
+            σ_b² ‖x‖² + σ_0².
+        centered : bool
+            Use Var[φ] in place of E[φ²].
+        """
+        return _fixed_variance(self, nonnegative(drive, "drive"), centered)
+
+    def centered(self, tau0: float) -> DEQ:
+        """Return the same DEQ with φ − E[φ(τ*ξ)], where τ*² = σ_a² Var[φ(τ*ξ)] + σ_b² τ0².
+
+        Examples
+        --------
+        >>> import notsodeep as nsd
+        >>> print(nsd.DEQ("relu", 0.2, 0.8).centered(tau0=1.0).activation)
+        relu(x) - 0.369646
+        """
+        tau0 = positive(tau0, "tau0")
+        if self.bias:
+            raise InputError(f"bias={self.bias!r}: the high-dimensional theory needs bias=0")
+        require_infinite_width(self)
+        tau = math.sqrt(self.fixed_variance(self.input * tau0**2, centered=True))
+        return replace_activation(self, self.activation - moments(self.activation, tau).mean)
+
+    def __str__(self) -> str:
+        return f"DEQ({self.activation}, recurrent={self.recurrent:.6g}, input={self.input:.6g}, bias={self.bias:.6g})"
+
+
+@dataclass(frozen=True)
+class Explicit(_KernelMethods, _Description):
+    """x⁽ˡ⁾ = σ_l(W_l x⁽ˡ⁻¹⁾)/√m_l, one activation a layer, standard weights.
+
+    Examples
+    --------
+    >>> import notsodeep as nsd
+    >>> net = nsd.Explicit(["relu", "tanh"])
+    >>> net.depth
+    2
+    >>> print(net.centered(tau0=1.0))
+    Explicit(relu(x) - 0.398942 → tanh(x))
+    """
+
+    activations: tuple[Activation, ...]
+
+    def __init__(self, activations: Sequence[ActivationLike]) -> None:
+        if isinstance(activations, str | Activation) or callable(activations):
+            activations = [activations]
+        layers = tuple(_activation(layer, f"activations[{k}]") for k, layer in enumerate(activations))
+        if not layers:
+            raise InputError("activations is empty; pass at least one layer")
+        _set(self, activations=layers)
+
+    @property
+    def depth(self) -> int:
+        return len(self.activations)
+
+    def centered(self, tau0: float) -> Explicit:
+        """Return the network with every layer centred: E[σ_l(τ_{l−1}ξ)] = 0."""
+        layers, tau = [], positive(tau0, "tau0")
+        for layer in self.activations:
+            layers.append(layer - moments(layer, tau).mean)
+            tau = math.sqrt(moments(layers[-1], tau).power)
+            if tau == 0:
+                raise InputError(f"activation {layer} is constant; the signal dies after it")
+        return Explicit(layers)
+
+    def __str__(self) -> str:
+        return f"Explicit({' → '.join(str(layer) for layer in self.activations)})"
+
+
+@dataclass(frozen=True)
+class ConvDEQ(_KernelMethods, _Description):
+    """x = φ((σ_a W∗x + σ_b U∗x₀)/S), the convolutional DEQ of [FK20, §4].
+
+    Parameters
+    ----------
+    activation : str or Activation
+        A positively homogeneous φ; ``"normalized_relu"`` in the paper.
+    recurrent, input : float
+        σ_a², σ_b².
+    filter_size : int
+        Odd width of the square filters.
+    padding : {"zero", "circular"}
+    """
+
+    activation: Activation
+    recurrent: float
+    input: float
+    filter_size: int = 3
+    padding: str = "zero"
+
+    def __init__(
+        self, activation: ActivationLike, recurrent: float, input: float, filter_size: int = 3, padding: str = "zero"
+    ) -> None:
+        phi = _activation(activation)
+        if not phi.homogeneous:
+            raise InputError(
+                f"activation={phi} is not positively homogeneous; use relu, normalized_relu, leaky_relu or abs"
+            )
+        size = count(filter_size, "filter_size")
+        if size % 2 == 0:
+            raise InputError(f"filter_size={size} must be odd, so that the window has a centre; try {size + 1}")
+        _set(self, activation=phi, recurrent=nonnegative(recurrent, "recurrent"), input=positive(input, "input"))
+        _set(self, filter_size=size, padding=choice(padding, ("zero", "circular"), "padding"))
+
+    @property
+    def well_posed(self) -> Verdict:
+        """The finite- and infinite-width conditions with their margins."""
+        return _verdict(self.activation, self.recurrent)
+
+    def __str__(self) -> str:
+        return (
+            f"ConvDEQ({self.activation}, recurrent={self.recurrent:.6g}, input={self.input:.6g}, "
+            f"filter_size={self.filter_size}, padding={self.padding})"
+        )
+
+
+def load_model(path: str | Path) -> DEQ | Explicit | ConvDEQ:
+    """Read a model written by ``model.save(path)`` (JSON, no code is executed)."""
+    try:
+        content = json.loads(Path(path).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise InputError(f"path={str(path)!r} does not exist") from None
+    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
+        raise InputError(f"path={str(path)!r} is not a readable model file: {error}") from None
+    return model_from_dict(content, str(path))
+
+
+def model_from_dict(content: Any, origin: str = "description") -> DEQ | Explicit | ConvDEQ:
+    """Rebuild a model from ``model.to_dict()``."""
+    if not isinstance(content, Mapping) or content.get("model") not in _MODELS:
+        raise InputError(
+            f'{origin} does not describe a model of notsodeep (expected "model": one of {", ".join(_MODELS)})'
+        )
+    parts = {key: value for key, value in content.items() if key != "model"}
+    try:
+        if "activation" in parts:
+            parts["activation"] = Activation.from_dict(parts["activation"])
+        if "activations" in parts:
+            parts["activations"] = [Activation.from_dict(layer) for layer in parts["activations"]]
+        return _MODELS[content["model"]](**parts)
+    except (TypeError, AttributeError, ValueError) as error:
+        raise InputError(f"{origin} is damaged: {error}") from None
+
+
+_MODELS: dict[str, Callable[..., DEQ | Explicit | ConvDEQ]] = {"DEQ": DEQ, "Explicit": Explicit, "ConvDEQ": ConvDEQ}
+
+
+def require_infinite_width(model: DEQ | ConvDEQ) -> None:
+    """Raise unless the infinite-width kernels exist."""
+    condition = model.well_posed.infinite_width
+    if not condition.holds:
+        limit = 1 / slope_power_supremum(model.activation)
+        raise InputError(
+            f"recurrent={model.recurrent:.6g} is not well-posed for {model.activation}: {condition}; "
+            f"use recurrent < {limit:.6g}"
+        )
+
+
+def replace_activation(model: DEQ, phi: Activation) -> DEQ:
+    """Return `model` with another activation."""
+    return DEQ(phi, model.recurrent, model.input, model.bias)
+
+
+def _verdict(phi: Activation, recurrent: float) -> Verdict:
+    return Verdict(
+        Condition("4·recurrent·L²", 4 * recurrent * phi.lipschitz**2),
+        Condition("recurrent·sup E[φ'²]", recurrent * slope_power_supremum(phi)),
+    )
+
+
+def _fixed_variance(model: DEQ, drive: float, centered: bool) -> float:
+    phi, recurrent = model.activation, model.recurrent
+
+    def gap(q: float) -> float:
+        if q == 0:
+            power = float(phi(0.0)) ** 2
+            return drive + recurrent * (0.0 if centered else power)
+        m = moments(phi, math.sqrt(q))
+        return drive + recurrent * (m.power - (m.mean**2 if centered else 0.0)) - q
+
+    low = drive  # the map is above the identity here …
+    if gap(low) <= 0:
+        return low
+    high = max(2 * drive, 1.0)  # … and below it from some q on, because σ_a² sup E[φ'²] < 1
+    while gap(high) > 0:
+        high *= 2
+        if high > 1e300:
+            raise InputError(f"recurrent={recurrent!r} admits no finite variance for {phi}; use a smaller value")
+    return float(brentq(gap, low, high, xtol=1e-300, rtol=8.9e-16, maxiter=500))
+
+
+def _activation(spec: ActivationLike, parameter: str = "activation") -> Activation:
+    phi = activation(spec)
+    if phi.lipschitz == 0 or phi.scale == 0:
+        raise InputError(f"{parameter}={phi} is constant; pass a function that varies")
+    return phi
+
+
+def _set(instance: Any, **values: Any) -> None:
+    for name, value in values.items():
+        object.__setattr__(instance, name, value)  # the dataclasses are frozen
