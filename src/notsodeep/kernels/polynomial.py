@@ -16,6 +16,8 @@ import numpy as np
 from numpy.polynomial import chebyshev
 from numpy.typing import NDArray
 
+from notsodeep.kernels.tabulate import interpolant
+
 __all__ = ["Polynomial", "Variable", "fit"]
 
 Array: TypeAlias = NDArray[Any]
@@ -111,8 +113,7 @@ def fit(
         # the ends themselves lie in the closure; clip rounding beyond them
         u = np.clip(variable.inverse(low + (high - low) * (points + 1) / 2), 0.0, largest)
         values = function(u)
-        coefficients = chebyshev.chebvander(points, _NODES - 1).T @ values.T * (2 / _NODES)
-        coefficients[0] /= 2
+        coefficients = interpolant(values).T
         scale = np.max(np.abs(values), axis=1) + 1e-300
         # tails[k] = max |c_j| over j ≥ k, across the functions; its end is the noise of the samples
         tails = np.maximum.accumulate(np.abs(coefficients / scale).max(axis=1)[::-1])[::-1]
