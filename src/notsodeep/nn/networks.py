@@ -279,7 +279,7 @@ class ExplicitNet(nn.Module):
 
     def features(self, x: Tensor) -> Tensor:
         """x⁽ᴸ⁾, (batch, width)."""
-        check_input(x, self.in_features, self.readout)
+        x = check_input(x, self.in_features, self.readout)
         for weight, phi in zip(self.weights, self.activations, strict=True):
             x = phi(nn.functional.linear(x, weight)) / math.sqrt(weight.shape[0])
         return x
