@@ -121,7 +121,7 @@ class TensorActivation(nn.Module):
         if isinstance(shape, Smooth):
             return _SMOOTH[shape.name][0](x)
         if isinstance(shape, Custom):
-            result: Tensor = _NumpyFunction.apply(x, shape)  # type: ignore[no-untyped-call]
+            result: Tensor = _NumpyFunction.apply(x, shape)
             return result
         kinks, slopes = self._list("kinks"), self._list("slopes")
         if not self._parameters:

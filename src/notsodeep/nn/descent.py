@@ -11,7 +11,6 @@ from torch import Tensor
 
 from notsodeep.checks import count, positive
 from notsodeep.nn.certificate import Certificate, ReluWeights, certificate, check_target, gradients
-from notsodeep.nn.initialization import spectral_norm
 from notsodeep.nn.networks import DEQNet
 
 __all__ = ["Trajectory", "descend"]
@@ -32,7 +31,7 @@ class Trajectory:
     bound : array, (T+1,)
         (1 − ηλ0/2)^τ Φ(0).
     norm : array, (T+1,)
-        ‖W(τ)‖, promised below 1.
+        ‖W(0)‖ + ‖W(τ) − W(0)‖_F ≥ ‖W(τ)‖, which is promised below 1.
     smallest : array, (T+1,)
         λ_τ = λ_min(ZᵀZ), promised at least λ0/2.
     polyak : array, (T+1,)
@@ -86,7 +85,7 @@ def descend(net: DEQNet, X: Tensor, y: Tensor, *, steps: int = 100, step: float 
     start = certificate(net, X, y, width=False)
     target = check_target(net, X, y)
     rate = 0.99 * start.max_step if step is None else positive(step, "step")
-    weights = ReluWeights.of(net)
+    weights = first = ReluWeights.of(net)
     state: Tensor | None = None
     rows = []
     for index in range(count(steps, "steps") + 1):
@@ -95,7 +94,7 @@ def descend(net: DEQNet, X: Tensor, y: Tensor, *, steps: int = 100, step: float 
         loss = 0.5 * float(((found.prediction - target) ** 2).sum())
         smallest = float(torch.linalg.eigvalsh((state @ state.t()).double())[0])
         polyak = found.squared_norm / (start.lambda0 * loss) if loss > 0 and start.lambda0 > 0 else np.inf
-        rows.append((loss, spectral_norm(weights.W), smallest, polyak))
+        rows.append((loss, start.norms.W + float((weights.W - first.W).norm()), smallest, polyak))
         if index < steps:
             weights = ReluWeights(weights.W - rate * found.W, weights.U - rate * found.U, weights.a - rate * found.a)
     weights.write_to(net)

@@ -141,7 +141,7 @@ def equilibrium(
         return _unrolled(Equilibrium(weight, drive, factor, phi), start, options)
     if options.backward == "implicit" and torch.is_grad_enabled():
         reports: list[SolveReport] = []
-        state = _Implicit.apply(weight, drive, start, factor, phi, options, reports)  # type: ignore[no-untyped-call]
+        state = _Implicit.apply(weight, drive, start, factor, phi, options, reports)
         return state, reports[0]
     problem = Equilibrium(weight, drive, factor, phi)
     with torch.no_grad():

@@ -252,6 +252,7 @@ class ExplicitNet(nn.Module):
         super().__init__()
         if not isinstance(explicit, Explicit):
             raise InputError(f'explicit={explicit!r} must be a notsodeep.Explicit, e.g. Explicit(["relu"])')
+        self.initial = explicit
         self.in_features = count(in_features, "in_features")
         self.out_features = count(out_features, "out_features")
         widths = list(width) if isinstance(width, Sequence) else [width] * explicit.depth
