@@ -115,7 +115,9 @@ def matrix(value: ArrayLike, parameter: str = "X", *, rank: int = 2) -> NDArray[
     if array.dtype not in (np.float32, np.float64):
         array = array.astype(np.float64)
     # one pass of sums detects NaN and inf without an n×p temporary of booleans
-    if not np.isfinite(np.sum(array, dtype=np.float64)) and not np.isfinite(array).all():
+    with np.errstate(over="ignore", invalid="ignore"):
+        total = np.sum(array, dtype=np.float64)
+    if not np.isfinite(total) and not np.isfinite(array).all():
         bad = int(np.count_nonzero(~np.isfinite(array)))
         raise InputError(f"{parameter} holds {bad} NaN or infinite values; remove or impute them")
     return array
