@@ -9,7 +9,7 @@ TORCH  := $(shell grep '^torch==' constraints.txt)
 SINGLE := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1 NUMBA_NUM_THREADS=1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test slow lint format bench clean
+.PHONY: help setup demo readme test slow lint format bench clean
 
 help:  ## List the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -33,7 +33,10 @@ $(VENV)/.installed: pyproject.toml constraints.txt $(VENV)/.torch
 	@touch $@
 
 demo: setup  ## Turn a DEQ into a shallow network on the digits data, with a table and pictures
-	$(BIN)/python scripts/demo.py
+	$(BIN)/notsodeep match --activation relu --recurrent 0.2 --input 0.8 --data digits --report out/demo
+
+readme: demo  ## Run the demo and write its table and picture into the README
+	$(BIN)/python scripts/readme.py out/demo
 
 test: setup  ## Run the tests
 	$(SINGLE) $(BIN)/python -m pytest -n 2 $(ARGS)
