@@ -14,8 +14,6 @@ import typer
 from notsodeep.checks import InputError, nearest
 from notsodeep.commands.console import Json, emit, say, table
 
-_NOT_CLAIMS = ("common", "write")
-
 
 def bench(
     names: Annotated[list[str] | None, typer.Argument(help="Claims or areas; all of them when absent.")] = None,
@@ -25,7 +23,7 @@ def bench(
 ) -> None:
     """Run the benchmarks of a checkout, one claim each, and rewrite BENCHMARKS.md."""
     folder = _folder()
-    claims = {path.stem: _area(path) for path in sorted(folder.glob("*.py")) if path.stem not in _NOT_CLAIMS}
+    claims = {path.stem: area for path in sorted(folder.glob("*.py")) if (area := _area(path)) is not None}
     chosen = _choose(names or [], claims)
     if list_:
         if json:
@@ -50,12 +48,14 @@ def _folder() -> Path:
     raise InputError("no benchmarks here: they are part of the source checkout; clone it and run `make bench`")
 
 
-def _area(path: Path) -> str:
-    """The script's ``AREA = "..."``, read without running it."""
-    for node in ast.parse(path.read_text(encoding="utf-8")).body:
+def _area(path: Path) -> str | None:
+    """The ``AREA = "..."`` of a benchmark, read without running it; None for a script without ``run``."""
+    body = ast.parse(path.read_text(encoding="utf-8")).body
+    if not any(isinstance(node, ast.FunctionDef) and node.name == "run" for node in body):
+        return None
+    for node in body:
         if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant):
-            names = [target.id for target in node.targets if isinstance(target, ast.Name)]
-            if names == ["AREA"]:
+            if [target.id for target in node.targets if isinstance(target, ast.Name)] == ["AREA"]:
                 return str(node.value.value)
     return ""
 

@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
+from rich.console import Console, Group
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
+from rich.text import Text
 
 from notsodeep.activations import Activation, activation
 from notsodeep.checks import InputError
@@ -44,7 +45,7 @@ def say(*content: Any) -> None:
     """Print text or tables for people; text is not wrapped, so that it can be copied."""
     console = _console()
     for part in content or ("",):
-        console.print(part, soft_wrap=isinstance(part, str))
+        console.print(part, soft_wrap=isinstance(part, str), markup=False)
 
 
 def emit(content: Any) -> None:
@@ -57,14 +58,14 @@ def number(value: float) -> str:
     return f"{value:.6g}"
 
 
-def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
+def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> Group:
     """Return a table with text in its first column and numbers in the others."""
-    result = Table(title=title, title_justify="left", title_style="bold", header_style="bold")
+    result = Table(header_style="bold")
     for k, column in enumerate(columns):
         result.add_column(column, justify="left" if k == 0 else "right")
     for row in rows:
         result.add_row(*row)
-    return result
+    return Group(Text(title, style="bold"), result)
 
 
 @contextmanager

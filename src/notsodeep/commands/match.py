@@ -95,8 +95,8 @@ def _print(result: Study, content: dict[str, Any], report: Path | None) -> None:
     say(table(f"{result.kind} coefficients", ("", "implicit", "explicit", "difference"), rows))
     say("match      exact" if result.match.exact else f"match      not exact: {result.match}")
     say(f"residual   {result.match.residual:.2e}", "")
-    rows = [(e.name, f"{100 * e.error:.3g} %", f"{100 * e.rescaled_error:.3g} %") for e in result.closeness]
+    errors = [(e.name, f"{100 * e.error:.3g} %", f"{100 * e.rescaled_error:.3g} %") for e in result.closeness]
     title = f"‖G_implicit − Σ_explicit‖ / ‖G_implicit‖ on {facts['name']}"
-    say(table(title, ("explicit network", "as it is", "best rescaled"), rows))
+    say(table(title, ("explicit network", "as it is", "best rescaled"), errors))
     if report is not None:
         say(f"report     {report / 'index.html'}")

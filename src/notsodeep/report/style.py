@@ -52,7 +52,7 @@ def pyplot() -> ModuleType:
     try:
         import matplotlib
     except ImportError:
-        raise MissingExtraError("pictures need matplotlib; install it with: pip install 'notsodeep[report]'") from None
+        raise MissingExtraError('pictures need matplotlib; install it with: pip install "notsodeep[report]"') from None
     matplotlib.use("agg")
     import matplotlib.pyplot as plt
 
