@@ -103,7 +103,7 @@ def test_command_runs_a_benchmark(checkout: Path, capfd: pytest.CaptureFixture[s
     assert json.loads(capfd.readouterr().out) == [{"claim": "counting_is_quick", "area": "counting"}]
     with pytest.raises(ValueError, match="did you mean 'counting'"):
         command.bench(["countin"])
-    (checkout / "benchmarks" / "counting_is_quick.py").write_text("raise SystemExit(3)")
+    (checkout / "benchmarks" / "counting_is_quick.py").write_text("def run(): ...\nraise SystemExit(3)")
     with pytest.raises(ValueError, match="failed with exit code 3"):
         command.bench()
 

@@ -53,11 +53,12 @@ def _area(path: Path) -> str | None:
     body = ast.parse(path.read_text(encoding="utf-8")).body
     if not any(isinstance(node, ast.FunctionDef) and node.name == "run" for node in body):
         return None
-    for node in body:
-        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant):
-            if [target.id for target in node.targets if isinstance(target, ast.Name)] == ["AREA"]:
-                return str(node.value.value)
-    return ""
+    constants = {
+        ast.unparse(node.targets[0]): node.value.value
+        for node in body
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant)
+    }
+    return str(constants.get("AREA", ""))
 
 
 def _choose(names: list[str], claims: dict[str, str]) -> list[str]:
