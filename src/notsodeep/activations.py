@@ -209,7 +209,7 @@ class Activation:
         return self.shape.odd
 
     def stretched(self, factor: float) -> Activation:
-        """X ↦ φ(factor · x)."""
+        """x ↦ φ(factor · x)."""
         return replace(self, stretch=self.stretch * positive(factor, "factor"))
 
     def __mul__(self, factor: float) -> Activation:

@@ -22,6 +22,7 @@ __all__ = [
     "nonnegative",
     "positive",
     "real",
+    "require_finite",
 ]
 
 
@@ -89,11 +90,11 @@ def count(value: object, parameter: str, minimum: int = 1) -> int:
     return int(value)
 
 
-def matrix(value: ArrayLike, parameter: str = "X", *, rank: int = 2) -> NDArray[Any]:
+def matrix(value: ArrayLike, parameter: str = "X", *, rank: int = 2, finite: bool = True) -> NDArray[Any]:
     """Return `value` as a finite, non-empty, real float array of the given rank.
 
     float32 and float64 pass through without a copy; integers, booleans and float16
-    become float64.
+    become float64. With ``finite=False`` the caller looks for NaN and infinity itself.
     """
     array = np.asarray(value)
     if array.dtype == object:
@@ -115,9 +116,16 @@ def matrix(value: ArrayLike, parameter: str = "X", *, rank: int = 2) -> NDArray[
     if array.dtype not in (np.float32, np.float64):
         array = array.astype(np.float64)
     # one pass of sums detects NaN and inf without an n×p temporary of booleans
-    with np.errstate(over="ignore", invalid="ignore"):
-        total = np.sum(array, dtype=np.float64)
-    if not np.isfinite(total) and not np.isfinite(array).all():
-        bad = int(np.count_nonzero(~np.isfinite(array)))
-        raise InputError(f"{parameter} holds {bad} NaN or infinite values; remove or impute them")
+    if finite:
+        with np.errstate(over="ignore", invalid="ignore"):
+            total = np.sum(array, dtype=np.float64)
+        if not np.isfinite(total):
+            require_finite(array, parameter)
     return array
+
+
+def require_finite(array: NDArray[Any], parameter: str) -> None:
+    """Raise if the array holds NaN or infinity."""
+    bad = int(np.count_nonzero(~np.isfinite(array)))
+    if bad:
+        raise InputError(f"{parameter} holds {bad} NaN or infinite values; remove or impute them")

@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 from scipy.optimize import brentq
 
@@ -83,13 +83,13 @@ class _KernelMethods:
         """Exact infinite-width kernel; see :func:`notsodeep.kernels.kernel`."""
         from notsodeep.kernels import kernel
 
-        return kernel(self, X, Y, kind=kind, **options)
+        return kernel(cast("DEQ | Explicit", self), X, Y, kind=kind, **options)
 
     def kernel_diag(self, X: Any, kind: str | Sequence[str] = "ck", **options: Any) -> Any:
         """Diagonal of the kernel, without the matrix; see :func:`notsodeep.kernels.kernel_diag`."""
         from notsodeep.kernels import kernel_diag
 
-        return kernel_diag(self, X, kind=kind, **options)
+        return kernel_diag(cast("DEQ | Explicit", self), X, kind=kind, **options)
 
 
 class _Description:
@@ -163,7 +163,7 @@ class DEQ(_KernelMethods, _Description):
         return _verdict(self.activation, self.recurrent)
 
     def fixed_variance(self, drive: float, *, centered: bool = False) -> float:
-        """Q = σ_a² E[φ(√q ξ)²] + drive, the pre-activation variance of a sample.
+        """q = σ_a² E[φ(√q ξ)²] + drive, the pre-activation variance of a sample.
 
         Parameters
         ----------
@@ -237,7 +237,7 @@ class Explicit(_KernelMethods, _Description):
 
 
 @dataclass(frozen=True)
-class ConvDEQ(_KernelMethods, _Description):
+class ConvDEQ(_Description):
     """x = φ((σ_a W∗x + σ_b U∗x₀)/S), the convolutional DEQ of [FK20, §4].
 
     Parameters

@@ -1,0 +1,117 @@
+"""Positively homogeneous activations: the fixed point in the angle θ = arccos ρ.
+
+With φ(x) = a·max(x, 0) + b·min(x, 0), v = (a² + b²)/2 and e = (a − b)²/(2π):
+
+    κ(θ) = v cos θ + e (sin θ − θ cos θ),    Ġ(θ) = v − e θ,
+    1 − t = 2 sin²(θ/2) + g (sin θ − θ cos θ),   g = σ_a² e / (1 − σ_a² v),
+
+where t is the correlation of the drives σ_b² x·y + σ_0² (after the terms of a constant shift).
+The right-hand side is increasing in θ with slope sin θ (1 + gθ): its zeros are the branch points.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from notsodeep.activations import Activation, PiecewiseLinear
+from notsodeep.kernels.kinds import combine
+from notsodeep.kernels.polynomial import Variable
+
+__all__ = ["Arc"]
+
+Array: TypeAlias = NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Arc:
+    """The numbers of a homogeneous φ with σ_a²."""
+
+    recurrent: float
+    power: float  # v = E[φ(ξ)²]
+    bend: float  # e = (a − b)²/(2π)
+    mean: float  # E[φ(ξ)]
+
+    @staticmethod
+    def of(phi: Activation, recurrent: float) -> Arc:
+        shape = phi.shape
+        assert isinstance(shape, PiecewiseLinear)
+        assert shape.homogeneous
+        factor = phi.scale * phi.stretch
+        high, low = factor * shape.slopes[-1], factor * shape.slopes[0]
+        return Arc(
+            recurrent,
+            power=(high**2 + low**2) / 2,
+            bend=(high - low) ** 2 / (2 * math.pi),
+            mean=(high - low) / math.sqrt(2 * math.pi),
+        )
+
+    @property
+    def rest(self) -> float:
+        """1 − σ_a² v."""
+        return 1 - self.recurrent * self.power
+
+    @property
+    def g(self) -> float:
+        return self.recurrent * self.bend / self.rest
+
+    def gap(self, theta: Array) -> Array:
+        """1 − t as a function of θ."""
+        return 2 * np.sin(theta / 2) ** 2 + self.g * _lens(theta)
+
+    def angle(self, u: Array) -> Array:
+        """θ for u = √(1 − t), by Newton from above on an increasing function (bisection keeps it in [0, π])."""
+        gap = np.asarray(u, dtype=np.float64) ** 2
+        low, high = np.zeros_like(gap), np.full_like(gap, math.pi)
+        theta = np.minimum(2 * np.arcsin(np.minimum(np.sqrt(gap / 2), 1.0)), math.pi)
+        for _ in range(80):
+            excess = self.gap(theta) - gap
+            low, high = np.where(excess < 0, theta, low), np.where(excess > 0, theta, high)
+            slope = np.sin(theta) * (1 + self.g * theta)
+            step = np.divide(excess, slope, out=np.zeros_like(gap), where=slope > 1e-300)
+            proposal = theta - step
+            outside = (proposal < low) | (proposal > high)
+            proposal = np.where(outside, (low + high) / 2, proposal)
+            done = np.abs(proposal - theta) <= 4e-16 * theta
+            theta = proposal
+            if np.all(done):
+                break
+        return theta
+
+    def residual(self, u: Array) -> float:
+        """The largest fixed-point residual of `angle` at the given points."""
+        return float(np.max(np.abs(self.gap(self.angle(u)) - np.asarray(u) ** 2)))
+
+    def kernel(self, kind: str, theta: Array) -> Array:
+        """The kernel for unit variances and no shift."""
+        rho = np.cos(theta)
+        return combine(
+            kind, self.power * rho + self.bend * _lens(theta), self.power - self.bend * theta, rho, self.recurrent
+        )
+
+    def gain(self, theta: Array) -> Array:
+        """1/(1 − σ_a² Ġ)."""
+        return 1 / (1 - self.recurrent * (self.power - self.bend * theta))
+
+    @property
+    def largest(self) -> float:
+        """u at θ = π, the smallest correlation there is."""
+        return math.sqrt(2 + self.g * math.pi)
+
+    def variables(self) -> list[Variable]:
+        """u itself, and u with the branch points θ = π and θ = −1/g removed."""
+        candidates = [Variable("u"), Variable("above", self.largest)]
+        if self.g > 1 / math.pi:  # −1/g in (−π, 0): the point where σ_a² Ġ = 1
+            edge = float(self.gap(np.asarray(-1 / self.g)))
+            if edge > 0:
+                candidates.append(Variable("below", math.sqrt(edge)))
+        return candidates
+
+
+def _lens(theta: Array) -> Array:
+    """Sin θ − θ cos θ."""
+    return np.sin(theta) - theta * np.cos(theta)

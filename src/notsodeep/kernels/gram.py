@@ -1,0 +1,58 @@
+"""The engine: BLAS makes a panel of the Gram matrix, a pool of threads turns its tiles into kernels in place.
+
+BLAS (all its threads) and the compiled passes (one tile per thread) take turns, so they never compete for
+cores, and the panel a pass reads has just been written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeAlias
+
+import numba
+import numpy as np
+from numpy.typing import NDArray
+
+from notsodeep.kernels.passes import mirror
+from notsodeep.progress import Progress, reporter
+
+__all__ = ["TilePass", "build"]
+
+Array: TypeAlias = NDArray[Any]
+TilePass: TypeAlias = Callable[[Array, int, int, int, int, bool], Any]  # out, i0, i1, j0, j1, symmetric
+
+_PANEL = 1024  # rows of a panel
+_TILE = 512  # columns of a tile
+
+
+def build(out: Array, X: Array, Y: Array, tile_pass: TilePass, *, symmetric: bool, progress: Progress) -> list[Any]:
+    """Fill out (kinds, n, m) from rows X (n, p) and Y (m, p); return what the passes returned."""
+    n, m = out.shape[1:]
+    results: list[Any] = []
+
+    def tile(i0: int, i1: int, j0: int, j1: int) -> Any:
+        result = tile_pass(out, i0, i1, j0, j1, symmetric)
+        if symmetric:
+            mirror(out, len(out), i0, i1, j0, j1)
+        return result
+
+    threads = numba.get_num_threads()
+    total = n * (n + 1) // 2 if symmetric else n * m
+    done = 0
+    with reporter("kernel", total, progress) as report, ThreadPoolExecutor(threads) as pool:
+        for i0 in range(0, n, _PANEL):
+            i1 = min(i0 + _PANEL, n)
+            first = i0 if symmetric else 0
+            np.matmul(X[i0:i1], Y[first:].T, out=out[0, i0:i1, first:])
+            spans = [(j0, min(j0 + _TILE, m)) for j0 in range(first, m, _TILE)]
+            futures = [pool.submit(tile, i0, i1, j0, j1) for j0, j1 in spans]
+            try:
+                results.extend(future.result() for future in futures)
+            except BaseException:
+                for future in futures:
+                    future.cancel()
+                raise
+            done += (i1 - i0) * (m - first) - ((i1 - i0) * (i1 - i0 - 1) // 2 if symmetric else 0)
+            report(done, total)
+    return results

@@ -1,0 +1,44 @@
+"""What a kernel call did and how far its result can be trusted."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["KernelInfo"]
+
+
+@dataclass(frozen=True)
+class KernelInfo:
+    """Returned beside the kernel by ``return_info=True``.
+
+    Attributes
+    ----------
+    method : str
+        ``"polynomial"``, ``"newton in the angle"``, ``"hermite newton"`` or ``"layer by layer"``.
+    variable : str
+        The polynomial's argument; empty for the other methods.
+    degree : int
+        Of the polynomial, or the number of Hermite terms, or 0.
+    residual : float
+        Largest fixed-point residual, relative to √(q_i q_j), at the points where the equation was solved.
+    error : float
+        Estimated largest error of an entry relative to √(K_ii K_jj), the rounding of the inner products included.
+    recomputed : int
+        Near-duplicate pairs whose distance was formed from differences.
+    iterations : int
+        Largest number of Newton steps, 0 where there are none.
+    compile_seconds : float
+        Spent compiling or loading the compiled pass (0 after the first call in a process).
+    seconds : float
+        Wall time of the whole call, compilation included.
+    """
+
+    method: str
+    variable: str
+    degree: int
+    residual: float
+    error: float
+    recomputed: int
+    iterations: int
+    compile_seconds: float
+    seconds: float

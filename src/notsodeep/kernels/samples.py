@@ -1,0 +1,131 @@
+"""What a kernel needs to know about each sample: its scale, its squared norm, its variances."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from notsodeep.checks import require_finite
+from notsodeep.gaussian import moments
+from notsodeep.kernels.passes import row_statistics
+from notsodeep.kernels.tabulate import tabulate
+from notsodeep.models import DEQ, Explicit
+
+__all__ = ["Levels", "Samples", "deq_levels", "explicit_levels"]
+
+Array: TypeAlias = NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Samples:
+    """Rows of X with a power-of-two factor taken out where plain inner products would over- or underflow.
+
+    Attributes
+    ----------
+    rows : array (n, p)
+        C-contiguous, in the dtype of the computation.
+    exact : array (n, p)
+        The same rows in the dtype the user gave; differences of near-duplicates are formed from these.
+    factor : array (n,)
+        x_i = factor_i · rows_i.
+    norm : array (n,)
+        ‖rows_i‖ in float64.
+    """
+
+    rows: Array
+    exact: Array
+    factor: Array
+    norm: Array
+
+    @staticmethod
+    def of(X: Array, dtype: Any, parameter: str = "X") -> Samples:
+        X = np.ascontiguousarray(X.view(np.ndarray))
+        largest, square = np.empty(len(X)), np.empty(len(X))
+        row_statistics(X, largest, square)
+        if not np.isfinite(largest.sum()):
+            require_finite(X, parameter)
+        limits = (1e-12, 1e12) if dtype == np.float32 else (1e-100, 1e100)
+        nonzero = largest[largest > 0]
+        factor = np.ones(len(X))
+        if nonzero.size and (nonzero.min() < limits[0] or nonzero.max() > limits[1]):
+            exponent = np.where(largest > 0, np.frexp(np.where(largest > 0, largest, 1.0))[1], 0)
+            factor = np.ldexp(1.0, exponent)
+            X = np.ldexp(X.astype(np.float64), -exponent[:, None])  # exact: only the exponent changes
+            row_statistics(X, largest, square)
+        return Samples(X.astype(dtype, copy=False), X, factor, np.sqrt(square))
+
+    def drive(self, model: DEQ) -> Array:
+        """σ_b² ‖x‖² + σ_0²."""
+        return model.input * (self.factor * self.norm) ** 2 + model.bias
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+
+@dataclass(frozen=True)
+class Levels:
+    """Per-sample variances along a network: `variance[l]` enters the activation of level l.
+
+    power[l] = E[φ²] and slope[l] = E[φ'²] there; shape (levels, n).
+    """
+
+    variance: Array
+    power: Array
+    slope: Array
+    error: float
+
+
+def deq_levels(model: DEQ, samples: Samples, depth: int | None) -> Levels:
+    """The fixed-point variance (one level), or the `depth + 1` iterates from Λ⁰ = ‖x‖²."""
+    drive = samples.drive(model)
+    phi = model.activation
+    if depth is None:
+        if model.activation.homogeneous:  # q = drive/(1 − σ_a² E[φ(ξ)²])
+            variance = drive / (1 - model.recurrent * moments(phi, 1.0).power)
+            error = 0.0
+        else:
+            table, error = tabulate(model.fixed_variance, drive)
+            variance = table[0]
+        power, slope, spread = _powers(phi, variance)
+        return Levels(variance[None], power[None], slope[None], max(error, spread))
+    variances, powers, slopes, error = [(samples.factor * samples.norm) ** 2], [], [], 0.0
+    for level in range(depth + 1):
+        power, slope, spread = _powers(phi, variances[-1])
+        powers.append(power)
+        slopes.append(slope)
+        error = max(error, spread)
+        if level < depth:
+            variances.append(model.recurrent * power + drive)
+    return Levels(np.stack(variances), np.stack(powers), np.stack(slopes), error)
+
+
+def explicit_levels(model: Explicit, samples: Samples) -> Levels:
+    """q⁰ = ‖x‖², then qˡ = E[σ_l(√qˡ⁻¹ ξ)²]."""
+    variances, powers, slopes, error = [(samples.factor * samples.norm) ** 2], [], [], 0.0
+    for phi in model.activations:
+        power, slope, spread = _powers(phi, variances[-1])
+        powers.append(power)
+        slopes.append(slope)
+        variances.append(power)
+        error = max(error, spread)
+    return Levels(np.stack(variances[:-1]), np.stack(powers), np.stack(slopes), error)
+
+
+def _powers(phi: Any, variance: Array) -> tuple[Array, Array, float]:
+    """E[φ(√q ξ)²] and E[φ'(√q ξ)²] for each q."""
+    if phi.homogeneous:
+        unit = moments(phi, 1.0)
+        return variance * unit.power, np.full_like(variance, unit.slope_power), 0.0
+
+    def both(q: float) -> tuple[float, float]:
+        if q == 0:
+            return float(phi(0.0)) ** 2, float(np.mean(np.square(phi.derivative(np.array([-1e-200, 1e-200])))))
+        at = moments(phi, math.sqrt(q))
+        return at.power, at.slope_power
+
+    table, error = tabulate(both, variance)
+    return table[0], table[1], error
