@@ -36,8 +36,9 @@ def kernel(
     )
     with new_file(out, force=force) as partial:
         X = data.load(source).X
-        with progress(f"{kind} of {len(X)} samples", quiet=json):
-            matrix = network.kernel(X, kind=kind, dtype=dtype)
+        text = f"{kind} of {len(X)} samples"
+        with progress(text, quiet=json) as step:
+            matrix = network.kernel(X, kind=kind, dtype=dtype, progress=lambda done, total: step(text, done / total))
         with partial.open("wb") as file:
             np.save(file, matrix)
     summary = {

@@ -159,16 +159,20 @@ def study(
         data, tau0 = Data(data.name, prepare(data.X), data.labels), 1.0
     step("designing the explicit network")
     designed = match(deq, tau0=tau0, kind=kind, family=family, depth=depth)
-    step(f"exact kernel of {len(data.X)} samples")
-    kernel = deq.centered(tau0).kernel(data.X, kind=kind)
+
+    def kernel_of(name: str, model: DEQ | Explicit, kind: str) -> Array:
+        array: Array = model.kernel(data.X, kind=kind, progress=lambda done, total: step(name, done / total))
+        return array
+
+    kernel = kernel_of("kernel of the implicit network", deq.centered(tau0), kind)
     explicit_kind = "ck" if kind == "ck" else "ntk"
     networks = {"matched": designed.network}
     for name in _BASELINES:
         layers = [name] * designed.network.depth
         networks[f"plain {name}"] = Explicit(layers).centered(tau0)
-    step("kernels of the explicit networks")
     matched, *baselines = (
-        _closeness(name, kernel, network.kernel(data.X, kind=explicit_kind)) for name, network in networks.items()
+        _closeness(name, kernel, kernel_of(f"kernel of the {name} network", network, explicit_kind))
+        for name, network in networks.items()
     )
     step("spectrum")
     statistics = estimate_statistics(data.X)
