@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests import oracles
+from tests import thirty_digits
 
 import notsodeep as nsd
 from notsodeep.activations import Activation, Custom, PiecewiseLinear
 
 GRID = np.array([-30.0, -7.3, -2.4, -1.5, -1.0, -0.51, -1e-3, -1e-9, 1e-9, 1e-3, 0.3, 0.99, 1.2, 3.7, 11.0, 30.0])
-NAMES = sorted(oracles.REFERENCE)
+NAMES = sorted(thirty_digits.REFERENCE)
 
 names = st.sampled_from(NAMES)
 numbers = st.floats(-5, 5)
@@ -26,9 +26,9 @@ points = st.floats(-20, 20)
 
 @pytest.mark.parametrize("name", NAMES)
 def test_values_and_slopes_agree_with_thirty_digits(name: str) -> None:
-    phi, slope, _ = oracles.REFERENCE[name]
+    phi, slope, _ = thirty_digits.REFERENCE[name]
     act = nsd.activation(name)
-    with mp.workdps(oracles.DIGITS):
+    with mp.workdps(thirty_digits.DIGITS):
         values = np.array([float(phi(mp.mpf(float(x)))) for x in GRID])
         slopes = np.array([float(slope(mp.mpf(float(x)))) for x in GRID])
     np.testing.assert_allclose(act(GRID), values, rtol=2e-14, atol=1e-15)

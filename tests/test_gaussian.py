@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests import oracles
+from tests import thirty_digits
 
 import notsodeep as nsd
 from notsodeep import gaussian
@@ -19,17 +19,17 @@ FIELDS = ("mean", "slope", "curvature", "power", "power_curvature", "slope_power
 SMOOTH = ("tanh", "erf", "sin", "cos", "arctan", "gaussian", "sigmoid", "softplus", "swish", "gelu")
 
 taus = st.floats(0.03, 30.0)
-names = st.sampled_from(sorted(oracles.REFERENCE))
+names = st.sampled_from(sorted(thirty_digits.REFERENCE))
 
 
 def test_every_registered_name_has_a_reference() -> None:
-    assert set(nsd.activation_names()) - {"piecewise_linear"} == set(oracles.REFERENCE)
+    assert set(nsd.activation_names()) - {"piecewise_linear"} == set(thirty_digits.REFERENCE)
 
 
 @pytest.mark.parametrize("tau", [0.03, 0.3, 1.0, 5.0, 30.0])
-@pytest.mark.parametrize("name", sorted(oracles.REFERENCE))
+@pytest.mark.parametrize("name", sorted(thirty_digits.REFERENCE))
 def test_moments_agree_with_thirty_digits(name: str, tau: float) -> None:
-    got, want = asdict(nsd.moments(nsd.activation(name), tau)), oracles.moments(name, tau)
+    got, want = asdict(nsd.moments(nsd.activation(name), tau)), thirty_digits.moments(name, tau)
     for field in FIELDS:
         # relative to 1e-12 of the value, or of the largest |φ''| ~ 1 where the moment vanishes by symmetry
         assert abs(got[field] - want[field]) <= 1e-12 * max(abs(want[field]), 1e-1), field

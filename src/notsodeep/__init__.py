@@ -3,6 +3,15 @@
 from notsodeep.activations import Activation, activation, activation_names
 from notsodeep.checks import ConvergenceWarning, InputError, MissingExtraError, NotConvergedError
 from notsodeep.gaussian import Moments, hermite_coefficients, moments
+from notsodeep.highdim import (
+    Equivalent,
+    Mixture,
+    Statistics,
+    coefficients,
+    equivalent,
+    estimate_statistics,
+)
+from notsodeep.matching import Match, match
 from notsodeep.models import DEQ, ConvDEQ, Explicit, load_model
 
 __version__ = "0.1.0"
@@ -12,14 +21,22 @@ __all__ = [
     "Activation",
     "ConvDEQ",
     "ConvergenceWarning",
+    "Equivalent",
     "Explicit",
     "InputError",
+    "Match",
     "MissingExtraError",
+    "Mixture",
     "Moments",
     "NotConvergedError",
+    "Statistics",
     "activation",
     "activation_names",
+    "coefficients",
+    "equivalent",
+    "estimate_statistics",
     "hermite_coefficients",
     "load_model",
+    "match",
     "moments",
 ]

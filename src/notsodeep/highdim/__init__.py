@@ -1,0 +1,27 @@
+"""High-dimensional equivalents of wide networks on mixture data."""
+
+from notsodeep.highdim.coefficients import (
+    DEQ_KINDS,
+    EXPLICIT_KINDS,
+    DEQCoefficients,
+    ExplicitCoefficients,
+    Weights,
+    coefficients,
+)
+from notsodeep.highdim.equivalents import Equivalent, equivalent
+from notsodeep.highdim.mixture import Mixture
+from notsodeep.highdim.statistics import Statistics, estimate_statistics
+
+__all__ = [
+    "DEQ_KINDS",
+    "EXPLICIT_KINDS",
+    "DEQCoefficients",
+    "Equivalent",
+    "ExplicitCoefficients",
+    "Mixture",
+    "Statistics",
+    "Weights",
+    "coefficients",
+    "equivalent",
+    "estimate_statistics",
+]

@@ -1,0 +1,426 @@
+"""Designing the shallow explicit network that acts like a DEQ in high dimension.
+
+On high-dimensional mixtures a network is known by four numbers (c₁, c₂, c₃, d). One overall
+scale fixes c₁; per layer, with τ the standard deviation of its input, the rest depends on
+
+    r = E[σ²]/(τ²m₁²),   k = (τm₂/m₁)²,   ω = E[(σ²)'']/(2m₁²),
+
+and for two layers the conjugate kernel has
+
+    d/(τ₀²c₁) = r₁r₂,   2τ₀²c₃/c₁ = k₁ + k₂/r₁,   4τ₀²c₂/c₁ = k₁ + k₂ω₁²/r₁.
+
+Attempts run from the shallowest and most explicit to the most general one; the first that
+reaches all four numbers is returned, otherwise the closest.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import brentq, least_squares
+
+from notsodeep.activations import Activation, PiecewiseLinear, Smooth, activation, activation_names
+from notsodeep.checks import InputError, choice, count, positive
+from notsodeep.gaussian import moments
+from notsodeep.highdim.coefficients import Weights, coefficients, kinds_of
+from notsodeep.highdim.statistics import Statistics
+from notsodeep.models import DEQ, Explicit
+
+__all__ = ["Match", "match"]
+
+Array: TypeAlias = NDArray[Any]
+
+EXACT = 1e-8  # largest relative error of a match that calls itself exact
+_SOLVED = 1e-11  # where the search for a solution stops
+_STARTS = 6  # starting points of one attempt
+_KAPPA = 0.25 - 1 / (2 * math.pi)  # E[σ²]/(τ²m₁²) = 1 + κs for leaky relu
+
+
+@dataclass(frozen=True, eq=False)
+class Match:
+    """An explicit network and how well it meets its target.
+
+    Attributes
+    ----------
+    network : Explicit
+        Centred at `tau0`.
+    family : str
+        The activations of its layers, such as ``"leaky_relu"`` or ``"piecewise_linear + swish"``.
+    kind : str
+        The kernel of the model that was matched.
+    tau0 : float
+    target, achieved : Weights
+        (c₁, c₂, c₃, d) of the model and of the network.
+    model : DEQ or Explicit
+        What was matched.
+    """
+
+    network: Explicit
+    family: str
+    kind: str
+    tau0: float
+    target: Weights
+    achieved: Weights
+    model: DEQ | Explicit = field(repr=False)
+
+    @property
+    def depth(self) -> int:
+        return self.network.depth
+
+    @property
+    def errors(self) -> Weights:
+        """Relative error of each number; where the target is 0, relative to d in the same units."""
+        return Weights(*np.abs(_deviations(self.achieved, self.target, self.tau0)).tolist())
+
+    @property
+    def residual(self) -> float:
+        """The largest of the four errors."""
+        return max(self.errors)
+
+    @property
+    def exact(self) -> bool:
+        """Whether all four numbers agree to 1e-8."""
+        return self.residual <= EXACT
+
+    @property
+    def missed(self) -> tuple[str, ...]:
+        """Names of the numbers that do not agree."""
+        return tuple(name for name, error in self.errors._asdict().items() if not error <= EXACT)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return a JSON-ready description."""
+        return {
+            "model": self.model.to_dict(),
+            "network": self.network.to_dict(),
+            "kind": self.kind,
+            "tau0": self.tau0,
+            "family": self.family,
+            "depth": self.depth,
+            "target": self.target._asdict(),
+            "achieved": self.achieved._asdict(),
+            "residual": self.residual,
+            "exact": self.exact,
+            "missed": list(self.missed),
+        }
+
+    def __str__(self) -> str:
+        verdict = "exact" if self.exact else f"not exact, misses {', '.join(self.missed)}"
+        lines = [
+            f"{self.kind} of {self.model} at tau0={self.tau0:.6g}",
+            f"≈ {self.network}",
+            f"{verdict} (largest relative error {self.residual:.1e}), family {self.family}, depth {self.depth}",
+            f"{'':<4}{'target':>20}{'achieved':>20}{'error':>11}",
+        ]
+        for name, goal, value, error in zip(Weights._fields, self.target, self.achieved, self.errors, strict=True):
+            lines.append(f"{name:<4}{goal:>20.12g}{value:>20.12g}{error:>11.1e}")
+        return "\n".join(lines)
+
+
+def match(
+    model: DEQ | Explicit,
+    tau0: float | None = None,
+    stats: Statistics | None = None,
+    kind: str = "ck",
+    family: str | None = None,
+    depth: int | None = None,
+) -> Match:
+    """Find an explicit network with the same (c₁, c₂, c₃, d), hence the same kernel up to O(n^−1/2).
+
+    Parameters
+    ----------
+    model : DEQ or Explicit
+        What to replace; an Explicit may be compressed to fewer layers [Gu22].
+    tau0, stats : float, or Statistics
+        τ₀ of the data, given directly or through its statistics.
+    kind : str
+        The kernel to keep. ``"ck"`` and ``"nngp"`` are matched by the CK of the network, the
+        NTK kinds by its NTK.
+    family : str, optional
+        Activation of all layers: ``"leaky_relu"`` (slopes free), ``"hard_tanh"`` (bound free),
+        ``"piecewise_linear"`` (two kinks, three slopes) or any smooth name (stretch free).
+        Chosen automatically when absent.
+    depth : int, optional
+        Number of layers; as few as possible when absent.
+
+    Returns
+    -------
+    Match
+        ``exact`` says whether all four numbers agree; otherwise it is the closest network
+        found, and ``missed`` names what it misses.
+
+    Examples
+    --------
+    >>> import notsodeep as nsd
+    >>> m = nsd.match(nsd.DEQ("tanh", recurrent=0.2, input=0.8), tau0=1.0)
+    >>> m.exact, m.family, m.depth
+    (True, 'hard_tanh', 1)
+    >>> m = nsd.match(nsd.DEQ("relu", recurrent=0.2, input=0.8), tau0=1.0)
+    >>> m.exact, m.family, m.depth
+    (True, 'leaky_relu', 2)
+    """
+    if not isinstance(model, DEQ | Explicit):
+        raise InputError(f"model={model!r} cannot be matched; pass a DEQ or an Explicit")
+    if (tau0 is None) == (stats is None):
+        raise InputError("pass exactly one of tau0 and stats, so that the scale of the data is known")
+    if stats is not None and not isinstance(stats, Statistics):
+        raise InputError(f"stats={stats!r} must come from Mixture.statistics or estimate_statistics")
+    tau0 = positive(tau0, "tau0") if stats is None else stats.tau0
+    kind = choice(kind, kinds_of(model), "kind")
+    own = model.activation if isinstance(model, DEQ) else model.activations[0]
+    target = coefficients(model, tau0).weights(kind)
+    problem = _Problem(target, tau0, "ck" if kind in ("ck", "nngp") else "ntk")
+    if depth is not None:
+        depth = count(depth, "depth")
+    if family is not None:
+        attempts = problem.forced(choice(family, _FAMILIES, "family"), depth)
+    else:
+        attempts = (a for a in problem.attempts(own) if depth in (None, len(a[1])))
+        if depth is not None:
+            attempts = itertools.chain(attempts, problem.forced("piecewise_linear", depth))
+
+    best: Match | None = None
+    for name, layers in attempts:
+        found = problem.finish(layers, name, kind, model)
+        if best is None or found.residual < best.residual:
+            best = found
+        if best.exact:
+            break
+    assert best is not None
+    return best
+
+
+# --- one-layer families: parameters → activation, in units of the input's standard deviation τ ----
+
+
+@dataclass(frozen=True)
+class _Family:
+    name: str
+    build: Callable[[Sequence[float], float], Activation]
+    starts: tuple[tuple[float, ...], ...]  # mild ones first
+
+
+def _leaky(theta: Sequence[float], tau: float) -> Activation:
+    return activation("leaky_relu", a=1 + theta[0], b=1 - theta[0])
+
+
+def _hard_tanh(theta: Sequence[float], tau: float) -> Activation:
+    return activation("hard_tanh", c=math.exp(theta[0]) * tau)
+
+
+def _piecewise(theta: Sequence[float], tau: float) -> Activation:
+    """Three slopes: x + bend·h₂ + tilt·h₃ in piecewise-linear form."""
+    bend, tilt = theta
+    return activation(
+        "piecewise_linear", kinks=[-_KINK * tau, _KINK * tau], slopes=[1 - bend + tilt, 1, 1 + bend + tilt]
+    )
+
+
+def _odd(theta: Sequence[float], tau: float) -> Activation:
+    return activation("piecewise_linear", kinks=[-tau, tau], slopes=[theta[0], 1, theta[0]])
+
+
+def _even(theta: Sequence[float], tau: float) -> Activation:
+    outer = 1 + theta[0]
+    return activation("piecewise_linear", kinks=[-tau, 0, tau], slopes=[-outer, -1, 1, outer])
+
+
+def _stretched(phi: Activation, name: str, start: float = 0.0) -> _Family:
+    """φ(eᶿx): the shape of φ between its linear part (θ → −∞) and its far field."""
+    starts = tuple((start + offset,) for offset in (0.0, -1.0, 1.0, -2.5))
+    return _Family(name, lambda theta, tau: phi.stretched(math.exp(min(max(theta[0], -20.0), 20.0))), starts)
+
+
+_KINK = 0.612  # the three-level quantiser of N(0, 1) closest to the identity: the least content above h₂
+_IDENTITY = _Family("identity", lambda theta, tau: activation("identity"), ((),))
+_LEAKY = _Family("leaky_relu", _leaky, ((0.3,), (1.0,), (0.05,), (2.0,)))
+_HARD_TANH = _Family("hard_tanh", _hard_tanh, ((0.5,), (-0.5,), (1.0,), (-1.5,)))
+_PIECEWISE = _Family("piecewise_linear", _piecewise, ((0.4, 0.0), (0.06, 0.0), (0.8, -0.1), (0.6, 0.1), (1.5, 0.0)))
+_NEAR_LINEAR = _Family("piecewise_linear", _piecewise, ((0.06, 0.0), (0.2, 0.0), (0.015, 0.0), (0.5, 0.0)))
+_ODD = _Family("piecewise_linear", _odd, ((1.1,), (0.8,), (1.6,), (0.0,)))
+_EVEN = _Family("piecewise_linear", _even, ((0.0,), (0.5,), (-0.5,)))
+
+_FAMILIES: dict[str, _Family] = {f.name: f for f in (_IDENTITY, _LEAKY, _HARD_TANH, _PIECEWISE)} | {
+    name: _stretched(activation(name), name)
+    for name in activation_names()
+    if name != "piecewise_linear" and isinstance(activation(name).shape, Smooth)
+}
+
+_Layers: TypeAlias = list[Activation]
+
+
+@dataclass(frozen=True)
+class _Problem:
+    """The four numbers to reach, at τ₀, by the CK or the NTK of an explicit network."""
+
+    target: Weights
+    tau0: float
+    kind: str
+
+    # the order of attempts ----------------------------------------------------------------
+
+    def attempts(self, own: Activation) -> Iterator[tuple[str, _Layers]]:
+        """Candidates, shallow and explicit ones first; `own` is the activation of the model."""
+        yield self._solve(_IDENTITY)
+        own_layer = _stretched(own, _name(own), self._own_start(own))
+        if self._vanishes(1):  # even φ: nothing linear passes
+            yield self._solve(_ODD, _EVEN)
+            yield self._solve(_ODD, own_layer)
+            return
+        if self._vanishes(2) and self._vanishes(3):  # odd φ: c₁ and d remain
+            yield self._scalar(_HARD_TANH, math.log(0.3), math.log(9.0))
+            yield self._scalar(_ODD, 1.0, 1e-9 - _PASS / (1 - _PASS))
+            return
+        one_layer_ratio = 0.5 if self.kind == "ck" else 1 / 6
+        if abs(self.target.c2 / self.target.c3 - one_layer_ratio) <= EXACT * one_layer_ratio:
+            for layer in (_LEAKY, own_layer, _PIECEWISE):
+                yield self._solve(layer)
+        if own.shape.homogeneous and self.kind == "ck":
+            yield from self._two_leaky()
+        pairs = [(_PIECEWISE, _PIECEWISE), (_NEAR_LINEAR, own_layer), (own_layer, _NEAR_LINEAR)]
+        if self.kind == "ck" and isinstance(own.shape, Smooth):  # its own curve bends no more than needed
+            pairs = [pairs[1], pairs[0], pairs[2]]
+        for pair in pairs[: None if self.kind == "ck" else 1]:
+            yield self._solve(*pair)
+        # one more layer: the NTK of two spreads the curvature further than a nearly quadratic φ allows
+        mild = _stretched(own, own_layer.name, self._own_start(own) - 2)
+        yield self._solve(mild, own_layer, mild)
+        yield self._solve(_NEAR_LINEAR, own_layer, _NEAR_LINEAR)
+
+    def forced(self, family: str, depth: int | None) -> Iterator[tuple[str, _Layers]]:
+        """All layers from one family; depth 1, then 2, when the depth is free."""
+        for layers in (1, 2) if depth is None else (depth,):
+            yield self._solve(*[_FAMILIES[family]] * layers)
+
+    # solvers ------------------------------------------------------------------------------
+
+    def _scalar(self, family: _Family, low: float, high: float) -> tuple[str, _Layers]:
+        """One layer of an odd family by a bracketed root of d/(τ₀²c₁); the nearer end without one."""
+
+        def excess(theta: float) -> float:
+            weights = self._weights([family.build([theta], self.tau0)])
+            return math.log(weights.d / weights.c1 * self.target.c1 / self.target.d)
+
+        ends = excess(low), excess(high)
+        if ends[0] * ends[1] < 0:
+            theta = float(brentq(excess, low, high, xtol=1e-15, rtol=8.9e-16))
+        else:
+            theta = low if abs(ends[0]) < abs(ends[1]) else high
+        return family.name, [family.build([theta], self.tau0)]
+
+    def _two_leaky(self) -> Iterator[tuple[str, _Layers]]:
+        """Two leaky layers in closed form.
+
+        With u = 1 + κs₁, v = 1 + κs₂ and e = 4πκτ₀²c₃/c₁ the equations for d and c₃ are
+        uv = R and u³ − (1+e)u² − u + R = 0; the one for c₂, 8πκτ₀²c₂/c₁ = R − 1, is an
+        identity of every homogeneous DEQ.
+        """
+        c1, _, c3, d = self.target
+        ratio = d / (self.tau0**2 * c1)
+        bend = 4 * math.pi * _KAPPA * self.tau0**2 * c3 / c1
+
+        def cubic(u: float) -> float:
+            return ((u - (1 + bend)) * u - 1) * u + ratio
+
+        valley = ((1 + bend) + math.sqrt((1 + bend) ** 2 + 3)) / 3
+        if not (valley < ratio and cubic(valley) < 0 < cubic(ratio)):
+            return
+        u = float(brentq(cubic, valley, ratio, xtol=1e-300, rtol=8.9e-16))
+        slopes = [math.sqrt(max(factor - 1, 0.0) / _KAPPA) / 2 for factor in (u, ratio / u)]
+        yield "leaky_relu", [_leaky([slope], self.tau0) for slope in slopes]
+
+    def _solve(self, *families: _Family) -> tuple[str, _Layers]:
+        """Solve for (c₂, c₃, d)/c₁ in the parameters of all layers, from several starts."""
+        sizes = np.cumsum([len(family.starts[0]) for family in families])[:-1]
+
+        def layers(theta: Array) -> _Layers:
+            return [
+                family.build(part.tolist(), self.tau0)
+                for family, part in zip(families, np.split(theta, sizes), strict=True)
+            ]
+
+        def residual(theta: Array) -> Array:
+            with np.errstate(all="ignore"):
+                weights = self._weights(layers(theta))
+                errors = _deviations(self._rescale(weights), self.target, self.tau0)
+            return np.nan_to_num(errors, nan=1e6, posinf=1e6, neginf=-1e6)
+
+        best, smallest = np.concatenate([family.starts[0] for family in families]), math.inf
+        starts = sorted(itertools.product(*(range(len(f.starts)) for f in families)), key=sum)
+        for start in starts[:_STARTS] if best.size else ():
+            theta = np.concatenate([f.starts[i] for f, i in zip(families, start, strict=True)])
+            found = least_squares(residual, theta, xtol=1e-15, ftol=1e-13, gtol=1e-15, max_nfev=50)
+            polished = found.x - np.linalg.pinv(found.jac) @ found.fun
+            for candidate in (found.x, polished):
+                size = float(np.abs(residual(candidate)).max())
+                if size < smallest:
+                    best, smallest = candidate, size
+            if smallest <= _SOLVED:
+                break
+        return " + ".join(dict.fromkeys(family.name for family in families)), layers(best)
+
+    # networks -----------------------------------------------------------------------------
+
+    def _weights(self, layers: _Layers) -> Weights:
+        return coefficients(Explicit(self._gauged(layers)), self.tau0).weights(self.kind)
+
+    def _gauged(self, layers: _Layers) -> _Layers:
+        """Centre every layer, and scale it so that its output has standard deviation τ₀ again."""
+        gauged = []
+        for layer in layers:
+            m = moments(layer, self.tau0)
+            spread = math.sqrt(max(m.power - m.mean**2, 1e-300))
+            gauged.append(self.tau0 / spread * (layer - m.mean))
+        return gauged
+
+    def _rescale(self, weights: Weights) -> Weights:
+        """Scale the last layer so that c₁ (c₃ for an even φ) is met."""
+        return Weights(*(self._scale2(weights) * w for w in weights))
+
+    def _scale2(self, weights: Weights) -> float:
+        index = 2 if self._vanishes(1) else 0
+        if weights[index] <= 1e-14 * weights.d:
+            return math.inf
+        return self.target[index] / weights[index]
+
+    def finish(self, layers: _Layers, family: str, kind: str, model: DEQ | Explicit) -> Match:
+        gauged = self._gauged(layers)
+        scale2 = self._scale2(self._weights(layers))
+        if math.isfinite(scale2):
+            gauged[-1] = math.sqrt(scale2) * gauged[-1]
+        network = Explicit(gauged).centered(self.tau0)
+        achieved = coefficients(network, self.tau0).weights(self.kind)
+        return Match(network, family, kind, self.tau0, self.target, achieved, model)
+
+    def _vanishes(self, number: int) -> bool:
+        """Whether c₁, c₂ or c₃ is 0 up to rounding."""
+        power = 2 if number == 1 else 4
+        return abs(self.target[number - 1]) * self.tau0**power <= 1e-13 * self.target.d
+
+    def _own_start(self, own: Activation) -> float:
+        # the input of the DEQ's activation is about as large as the kernel's linear part says
+        slope = moments(own, self.tau0).slope
+        share = self.target.c1 if self.kind == "ck" else self.target.c1 / 2
+        return math.log(math.sqrt(share) / abs(slope)) if slope and share else 0.0
+
+
+def _name(phi: Activation) -> str:
+    if isinstance(phi.shape, Smooth):
+        return phi.shape.name
+    return "piecewise_linear" if isinstance(phi.shape, PiecewiseLinear) else "custom"
+
+
+_PASS = math.erf(1 / math.sqrt(2))  # P(|ξ| < 1): E[σ'] of the odd family vanishes at slope −_PASS/(1 − _PASS)
+
+
+def _deviations(achieved: Weights, target: Weights, tau0: float) -> Array:
+    """(achieved − target)/target; a target of 0 is replaced by d in the same units."""
+    units = np.array([target.d / tau0**2, target.d / tau0**4, target.d / tau0**4, target.d])
+    goal = np.array(target)
+    scale = np.where(np.abs(goal) > 1e-13 * units, np.abs(goal), units)
+    return (np.array(achieved) - goal) / scale
