@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -18,10 +19,10 @@ def blocks(language: str) -> list[str]:
 def test_examples_run(tmp_path: Path) -> None:
     examples = blocks("python")
     assert examples
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
     for code in examples:
-        finished = subprocess.run(
-            [sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, cwd=tmp_path, check=False
-        )
+        command = [sys.executable, "-W", "error", "-c", code]
+        finished = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=environment, check=False)
         assert finished.returncode == 0, finished.stderr
         assert "exact" in finished.stdout
     assert (tmp_path / "network.json").is_file()

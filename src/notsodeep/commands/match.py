@@ -24,8 +24,6 @@ from notsodeep.models import DEQ
 if TYPE_CHECKING:
     from notsodeep.report.study import Study
 
-_SYMBOLS = {"ck": ("α1", "α2", "α3", "γ²"), "ntk": ("β1", "β2", "β3", "κ²")}
-
 
 def match(
     activation: Annotated[str, typer.Option(help="φ by name.")] = "relu",
@@ -85,16 +83,15 @@ def _print(result: Study, content: dict[str, Any], report: Path | None) -> None:
     say(f"data       {facts['name']}: {facts['samples']} samples × {facts['features']} features")
     if result.prepared:
         say("           centred, and scaled to mean ‖x‖² = 1, so that τ0 = 1")
-    symbols = _SYMBOLS["ck" if result.kind == "ck" else "ntk"]
-    target, achieved = result.target, result.achieved
+    found = result.match
     rows = [
-        (f"{symbol} ({key})", f"{target[key]:.10g}", f"{achieved[key]:.10g}", f"{abs(achieved[key] - target[key]):.1e}")
-        for symbol, key in zip(symbols, target, strict=True)
+        (name, f"{goal:.10g}", f"{value:.10g}", f"{error:.1e}")
+        for name, goal, value, error in zip(
+            found.target._fields, found.target, found.achieved, found.errors, strict=True
+        )
     ]
-    say()
-    say(table(f"{result.kind} coefficients", ("", "implicit", "explicit", "difference"), rows))
-    say("match      exact" if result.match.exact else f"match      not exact: {result.match}")
-    say(f"residual   {result.match.residual:.2e}", "")
+    say("", table(f"{found.kind} coefficients", ("", "implicit", "explicit", "relative error"), rows))
+    say("match      exact" if found.exact else f"match      not exact: misses {', '.join(found.missed)}", "")
     errors = [(e.name, f"{100 * e.error:.3g} %", f"{100 * e.rescaled_error:.3g} %") for e in result.closeness]
     title = f"‖G_implicit − Σ_explicit‖ / ‖G_implicit‖ on {facts['name']}"
     say(table(title, ("explicit network", "as it is", "best rescaled"), errors))

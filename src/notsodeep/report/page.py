@@ -39,15 +39,18 @@ def render(content: Mapping[str, Any], folder: Path, pictures: Sequence[str]) ->
         f"<li><code>σ<sub>{k}</sub>(x) = {escape(formula)}</code></li>"
         for k, formula in enumerate(content["formulas"], 1)
     )
-    verdict = "The match is exact" if content["exact"] else "The match is the best in its family, but not exact"
-    target, achieved = content["coefficients"]["target"], content["coefficients"]["achieved"]
+    found = content["match"]
+    verdict = (
+        "The match is exact" if found["exact"] else f"The match is not exact: it misses {', '.join(found['missed'])}"
+    )
+    target, achieved = found["target"], found["achieved"]
     sections = [
         "<h1>An implicit network and its explicit equivalent</h1>",
         f"<p><code>{escape(content['text'])}</code><br>{escape(content['well_posed']['reason'])}</p>",
         f"<h2>The explicit network</h2><ol>{layers}</ol>",
-        f"<p>{verdict} (residual {content['residual']:.1e}).</p>",
+        f"<p>{verdict} (largest relative error {found['residual']:.1e}).</p>",
         _table(
-            (f"{content['kind']} coefficient", "implicit", "explicit"),
+            (f"{found['kind']} coefficient", "implicit", "explicit"),
             [(key, f"{target[key]:.10g}", f"{achieved[key]:.10g}") for key in target],
         ),
         f"<h2>How close they are</h2><p>Relative distance of the kernels in spectral norm on {escape(facts['name'])} "

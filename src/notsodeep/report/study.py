@@ -12,8 +12,8 @@ from scipy.sparse.linalg import eigsh
 
 from notsodeep.checks import positive
 from notsodeep.data import Data, prepare
-from notsodeep.highdim import coefficients, equivalent, estimate_statistics, spectrum
-from notsodeep.matching import match
+from notsodeep.highdim import equivalent, estimate_statistics
+from notsodeep.matching import Match, match
 from notsodeep.models import DEQ, Explicit
 
 __all__ = ["Closeness", "Study", "study"]
@@ -49,22 +49,23 @@ class Study:
     """Everything `notsodeep match` prints, draws and writes."""
 
     deq: DEQ
-    tau0: float
-    kind: str
-    match: Any
+    match: Match
     data: Data
     prepared: bool
     kernel: Array = field(repr=False)
     matched: Closeness
     baselines: tuple[Closeness, ...]
     equivalent_eigenvalues: Array = field(repr=False)
-    spectrum: Any
 
     @property
     def network(self) -> Explicit:
         """The designed network."""
-        network: Explicit = self.match.network
-        return network
+        return self.match.network
+
+    @property
+    def tau0(self) -> float:
+        """Root mean square of ‖x‖."""
+        return self.match.tau0
 
     @property
     def closeness(self) -> tuple[Closeness, ...]:
@@ -76,23 +77,14 @@ class Study:
         verdict = self.deq.well_posed
         return {
             "text": str(self.deq),
-            "deq": self.deq.to_dict(),
             "well_posed": {
                 "verdict": bool(verdict),
                 "reason": verdict.reason,
                 "finite_width": {"value": verdict.finite_width.value, "margin": verdict.finite_width.margin},
                 "infinite_width": {"value": verdict.infinite_width.value, "margin": verdict.infinite_width.margin},
             },
-            "kind": self.kind,
-            "tau0": self.tau0,
-            "exact": bool(self.match.exact),
-            "residual": float(self.match.residual),
-            "network": self.network.to_dict(),
+            "match": self.match.to_dict(),
             "formulas": [str(layer) for layer in self.network.activations],
-            "coefficients": {
-                "target": self.target,
-                "achieved": self.achieved,
-            },
             "data": {
                 "name": self.data.name,
                 "prepared": self.prepared,
@@ -105,21 +97,6 @@ class Study:
                 for entry in self.closeness
             ],
         }
-
-    @property
-    def explicit_kind(self) -> str:
-        """The explicit network's kernel that stands for `kind`."""
-        return "ck" if self.kind == "ck" else "ntk"
-
-    @property
-    def target(self) -> dict[str, float]:
-        """The DEQ's four numbers."""
-        return coefficients(self.deq, self.tau0).weights(self.kind)._asdict()
-
-    @property
-    def achieved(self) -> dict[str, float]:
-        """The network's four numbers."""
-        return coefficients(self.network, self.tau0).weights(self.explicit_kind)._asdict()
 
 
 def study(
@@ -165,7 +142,7 @@ def study(
         return array
 
     kernel = kernel_of("kernel of the implicit network", deq.centered(tau0), kind)
-    explicit_kind = "ck" if kind == "ck" else "ntk"
+    explicit_kind = "ck" if kind in ("ck", "nngp") else "ntk"
     networks = {"matched": designed.network}
     for name in _BASELINES:
         layers = [name] * designed.network.depth
@@ -176,11 +153,8 @@ def study(
     )
     step("spectrum")
     statistics = estimate_statistics(data.X)
-    n, p = data.X.shape
     return Study(
         deq=deq,
-        tau0=tau0,
-        kind=kind,
         match=designed,
         data=data,
         prepared=prepared,
@@ -188,7 +162,6 @@ def study(
         matched=matched,
         baselines=tuple(baselines),
         equivalent_eigenvalues=equivalent(deq, data.X, statistics, kind=kind).eigenvalues(),
-        spectrum=spectrum(deq, statistics, kind=kind, n=n, p=p),
     )
 
 
