@@ -255,7 +255,7 @@ def test_interrupt(tmp_path: Path) -> None:
             time.sleep(0.02)
         os.kill(process.pid, signal.SIGINT)
         out, err = process.communicate(timeout=60)
-    # Python ends itself by the signal when it hits a string being executed (dataclasses, numba); a shell sees 130 for both
+    # Python ends itself by the signal if that hits a string being executed (dataclasses); a shell sees 130 for both
     assert process.returncode in (130, -signal.SIGINT)
     assert out == ""
     assert err == "error: interrupted\n"

@@ -27,7 +27,8 @@ _CAPTIONS = {
     "closeness": "Above: the two kernels side by side, and their difference. Below: every dot is a pair of samples; "
     "a network that replaces the implicit one puts all dots on the line.",
     "activations": "What each layer computes, over the distribution of the numbers it sees.",
-    "spectra": "Eigenvalues of the exact kernels and of their high-dimensional equivalent.",
+    "spectra": "Eigenvalues of the exact kernels, of their high-dimensional equivalent and of its limiting law. The "
+    "theory supposes about as many features as samples; with fewer, only the large eigenvalues follow it.",
     "accuracy": "Both networks trained on the same data, with the same width and the same number of epochs.",
 }
 

@@ -60,27 +60,34 @@ def _wrap(formula: str) -> str:
 
 
 def _spectra(plt: Any, study: Study) -> Any:
-    """Eigenvalues of the exact kernels, of the equivalent, and the limiting density with its outliers."""
+    """Eigenvalues of the exact kernels and of the equivalent; the limiting law with its outliers."""
     exact, matched = np.linalg.eigvalsh(study.kernel), np.linalg.eigvalsh(study.matched.kernel)
-    equivalent = np.sort(study.equivalent_eigenvalues)
-    figure, (bulk, top) = plt.subplots(1, 2, figsize=(11.4, 4.2), layout="constrained", width_ratios=(1.35, 1))
+    limit, equivalent = study.spectrum, np.sort(study.equivalent_eigenvalues)
+    figure, (bulk, top) = plt.subplots(1, 2, figsize=(11.4, 4.4), layout="constrained", width_ratios=(1.35, 1))
 
-    floor = max(float(exact[0]), 1e-3 * float(exact[-1]))
-    bins = np.geomspace(floor, 1.15 * float(exact[-1]), 60)
+    low, high = float(min(exact[0], equivalent[0])), float(max(exact[-1], equivalent[-1]))
+    low = max(low, 1e-4 * high)  # a log axis has no room for the rounding of zero eigenvalues
+    bins = np.geomspace(low / 1.1, high * 1.1, 56)
     share = np.full(len(exact), 1 / len(exact))
-    bulk.hist(exact, bins, weights=share, color=COLORS["implicit"], alpha=0.35, label="implicit, exact kernel")
+    bulk.hist(exact, bins, weights=share, color=COLORS["implicit"], alpha=0.35, label="implicit")
     bulk.hist(
-        matched, bins, weights=share, color=COLORS["explicit"], histtype="step", lw=1.8, label="explicit, matched"
+        matched, bins, weights=share, color=COLORS["explicit"], histtype="step", lw=1.6, label="explicit, matched"
     )
-    bulk.hist(equivalent, bins, weights=share, color=COLORS["theory"], histtype="step", lw=1.4, label="equivalent")
-    bulk.set(xscale="log", yscale="log", xlabel="eigenvalue", ylabel="share of eigenvalues", title="All eigenvalues")
+    expected = np.diff(limit.cdf(bins))  # atoms included
+    bulk.stairs(expected, bins, color=COLORS["theory"], lw=1.6, ls=(0, (4, 2)), label="limiting law")
+    bulk.set(xscale="log", yscale="log", xlabel="eigenvalue", ylabel="share of eigenvalues")
+    bulk.set_ylim(0.5 / len(exact), 4 * max(np.histogram(exact, bins)[0].max() / len(exact), expected.max()))
+    n, p = study.data.X.shape
+    bulk.set_title(f"All eigenvalues (features / samples = {p / n:.2g})")
+    if len(limit.outliers):
+        height = np.full(len(limit.outliers), 0.75 / len(exact))
+        bulk.plot(limit.outliers, height, "v", ms=7, color=COLORS["theory"], label="its outliers", ls="none")
+    _plain_log_ticks(bulk.xaxis)
     bulk.legend(loc="upper right")
 
     count = min(30, len(exact))
     ranks = np.arange(1, count + 1)
-    top.plot(
-        ranks, exact[::-1][:count], "o", ms=7, color=COLORS["implicit"], alpha=0.45, label="implicit, exact kernel"
-    )
+    top.plot(ranks, exact[::-1][:count], "o", ms=7, color=COLORS["implicit"], alpha=0.45, label="implicit")
     top.plot(ranks, matched[::-1][:count], "+", ms=8, mew=1.6, color=COLORS["explicit"], label="explicit, matched")
     top.plot(ranks, equivalent[::-1][:count], "_", ms=9, mew=1.8, color=COLORS["theory"], label="equivalent")
     top.set(yscale="log", xlabel="rank", ylabel="eigenvalue", title=f"The {count} largest")
@@ -93,7 +100,8 @@ def _plain_log_ticks(axis: Any) -> None:
     """0.5, 1, 2, 5, 10 … instead of powers of ten."""
     from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
-    axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    low, high = axis.get_view_interval()
+    axis.set_major_locator(LogLocator(subs=(1, 2, 5) if high < 500 * low else (1,)))
     axis.set_minor_locator(NullLocator())
     axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
 

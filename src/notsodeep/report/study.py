@@ -12,7 +12,7 @@ from scipy.sparse.linalg import eigsh
 
 from notsodeep.checks import positive
 from notsodeep.data import Data, prepare
-from notsodeep.highdim import equivalent, estimate_statistics
+from notsodeep.highdim import Spectrum, equivalent, estimate_statistics, spectrum
 from notsodeep.matching import Match, match
 from notsodeep.models import DEQ, Explicit
 
@@ -56,6 +56,7 @@ class Study:
     matched: Closeness
     baselines: tuple[Closeness, ...]
     equivalent_eigenvalues: Array = field(repr=False)
+    spectrum: Spectrum = field(repr=False)
 
     @property
     def network(self) -> Explicit:
@@ -162,6 +163,7 @@ def study(
         matched=matched,
         baselines=tuple(baselines),
         equivalent_eigenvalues=equivalent(deq, data.X, statistics, kind=kind).eigenvalues(),
+        spectrum=spectrum(deq, statistics, kind=kind),
     )
 
 
