@@ -1,10 +1,12 @@
 """Forward + backward of one DEQ layer at relative residual 1e-5, ours against torchdeq.
 
-Both get the same weights, the same injection computed once and the same batched function; torchdeq starts from
-zeros, as its documentation does. torchdeq steps past the state it measured, so each of its solvers gets the loosest
-tolerance (one to thirty times 1e-5, forward and backward alike) at which the state it returns still has residual ≤ 1e-5.
-The ratio compares our default solver with the fastest solver of torchdeq.
-Afterwards the residual ‖f(z) − z‖/‖f(z)‖ of every returned state is measured by independent code.
+Both get the same weights, the same injection computed once, the same batched function and the same tolerance,
+1e-5 relative for the forward and the backward solve; torchdeq starts from zeros, as its documentation does. The
+ratio compares our default solver with the fastest solver of torchdeq. Afterwards the residual ‖f(z) − z‖/‖f(z)‖
+of every returned state is measured by independent code.
+
+torchdeq steps past the state it measured. The column "ratio, loosened" therefore repeats the comparison with the
+loosest forward tolerance (up to 3e-4) at which the state it returns still has residual ≤ 1e-5, and 3e-5 backward.
 """
 
 from __future__ import annotations
@@ -37,18 +39,18 @@ def ours(net: nn.DEQNet, x: Tensor) -> Callable[[], Tensor]:
     return call
 
 
-def theirs(net: nn.DEQNet, x: Tensor, solver: str) -> Callable[[], Tensor]:
+def loosened(net: nn.DEQNet, x: Tensor, solver: str) -> Callable[[], Tensor]:
     for slack in (30, 10, 3):
-        call = torchdeq_call(net, x, solver, slack * TOL)
+        call = theirs(net, x, solver, slack * TOL, 3 * TOL)
         if residual(net, x, call()) <= TOL:
             return call
-    return torchdeq_call(net, x, solver, TOL)
+    return theirs(net, x, solver)
 
 
-def torchdeq_call(net: nn.DEQNet, x: Tensor, solver: str, tol: float) -> Callable[[], Tensor]:
+def theirs(net: nn.DEQNet, x: Tensor, solver: str, tol: float = TOL, backward_tol: float = TOL) -> Callable[[], Tensor]:
     import torchdeq
 
-    options: dict[str, Any] = {"ift": True, "f_solver": solver, "b_solver": solver, "f_tol": tol, "b_tol": tol}
+    options: dict[str, Any] = {"ift": True, "f_solver": solver, "b_solver": solver, "f_tol": tol, "b_tol": backward_tol}
     deq = torchdeq.get_deq(**options, f_max_iter=200, b_max_iter=200, f_stop_mode="rel", b_stop_mode="rel")
     phi, factor = net.phi, math.sqrt(net.deq.recurrent)
     root = math.sqrt(net.width)
@@ -86,27 +88,33 @@ def run(quick: bool = False) -> dict[str, Any]:
             x = torch.randn(BATCH, FEATURES, generator=torch.Generator().manual_seed(1)) / math.sqrt(FEATURES)
             contenders = {"notsodeep": ours(net, x), **{s: theirs(net, x, s) for s in TORCHDEQ_SOLVERS}}
             states = {who: call() for who, call in contenders.items()}
-            times = best_times(contenders, repeats=5 if quick else 15)
-            fastest = min(TORCHDEQ_SOLVERS, key=times.__getitem__)
+            rough = best_times(contenders, repeats=1 if quick else 3)
+            fastest = min(TORCHDEQ_SOLVERS, key=rough.__getitem__)
+            duel = {"notsodeep": contenders["notsodeep"], "torchdeq": contenders[fastest]}
+            times = best_times({**duel, "loosened": loosened(net, x, fastest)}, repeats=5 if quick else 15)
             rows.append(
                 {
                     "activation": name,
                     "width": width,
                     "notsodeep ms": 1e3 * times["notsodeep"],
-                    **{f"torchdeq {s} ms": 1e3 * times[s] for s in TORCHDEQ_SOLVERS},
-                    "fastest torchdeq": fastest,
-                    "ratio": times["notsodeep"] / times[fastest],
+                    "torchdeq ms": 1e3 * times["torchdeq"],
+                    **{f"{s} ms": 1e3 * rough[s] for s in TORCHDEQ_SOLVERS},
+                    "fastest": fastest,
+                    "ratio": times["notsodeep"] / times["torchdeq"],
+                    "ratio, loosened": times["notsodeep"] / times["loosened"],
                     "residual": residual(net, x, states["notsodeep"]),
                     "residual torchdeq": residual(net, x, states[fastest]),
                 }
             )
     worst = max(row["ratio"] for row in rows)
+    loose = max(row["ratio, loosened"] for row in rows)
     honest = all(row["residual"] <= 1.01 * TOL for row in rows)
     return {
         "claim": "DEQ forward + backward at residual 1e-5 against the fastest solver of torchdeq",
         "target": "ratio ≤ 0.8, and no state returned with a residual above the tolerance",
         "rows": rows,
-        "verdict": f"{'met' if worst <= 0.8 and honest else 'missed'}: worst ratio {worst:.2f}, "
+        "verdict": f"{'met' if worst <= 0.8 and honest else 'missed'}: worst ratio {worst:.2f} "
+        f"({loose:.2f} against torchdeq loosened), "
         f"residuals {'within' if honest else 'above'} the tolerance",
     }
 

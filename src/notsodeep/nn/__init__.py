@@ -11,7 +11,22 @@ except ImportError as missing:
     ) from None
 
 from notsodeep.nn.activations import TensorActivation
+from notsodeep.nn.certificate import Certificate, certificate, ling23_network
+from notsodeep.nn.descent import Trajectory, descend
+from notsodeep.nn.empirical import empirical_kernel
 from notsodeep.nn.fixed_point import SolveReport
 from notsodeep.nn.networks import DEQNet, EffectiveWeights, ExplicitNet
 
-__all__ = ["DEQNet", "EffectiveWeights", "ExplicitNet", "SolveReport", "TensorActivation"]
+__all__ = [
+    "Certificate",
+    "DEQNet",
+    "EffectiveWeights",
+    "ExplicitNet",
+    "SolveReport",
+    "TensorActivation",
+    "Trajectory",
+    "certificate",
+    "descend",
+    "empirical_kernel",
+    "ling23_network",
+]

@@ -45,6 +45,13 @@ _SMOOTH: dict[str, tuple[Function, Function]] = {
 }
 
 
+def _relu(x: Tensor, out: Tensor) -> Tensor:
+    return torch.clamp_min(x, 0.0, out=out)
+
+
+_INTO_BUFFER: dict[str, Callable[..., Tensor]] = {"relu(x)": _relu, "tanh(x)": torch.tanh}
+
+
 class TensorActivation(nn.Module):
     """φ(x) = scale · φ₀(stretch · x) − shift on tensors.
 
@@ -75,6 +82,9 @@ class TensorActivation(nn.Module):
         if isinstance(phi.shape, PiecewiseLinear):
             self._points = {"kinks": list(phi.shape.kinks), "slopes": list(phi.shape.slopes)}
             self._origin = int(np.searchsorted(phi.shape.kinks, 0.0))
+        # the common φ without a scale, written straight into a buffer
+        bare = all(number == plain for number, plain in zip(self._numbers.values(), (1.0, 1.0, 0.0), strict=True))
+        self._in_place = _INTO_BUFFER.get(str(phi)) if bare and not learnable else None
         for name in self._names_to_learn(learnable):
             start = self._numbers[name] if name in _NUMBERS else self._points[name]
             self.register_parameter(name, nn.Parameter(torch.tensor(start)))
@@ -94,8 +104,10 @@ class TensorActivation(nn.Module):
         parameter = self._parameters.get(name)
         return self._points[name] if parameter is None else parameter
 
-    def forward(self, x: Tensor) -> Tensor:
-        """φ(x), elementwise."""
+    def forward(self, x: Tensor, out: Tensor | None = None) -> Tensor:
+        """φ(x), elementwise; `out` is a buffer that may hold the result, outside of any graph."""
+        if out is not None and self._in_place is not None:
+            return self._in_place(x, out=out)
         result = self._shape_value(_times(x, self._number("stretch")))
         return _minus(_times(result, self._number("scale")), self._number("shift"))
 
@@ -109,7 +121,7 @@ class TensorActivation(nn.Module):
         if isinstance(shape, Smooth):
             return _SMOOTH[shape.name][0](x)
         if isinstance(shape, Custom):
-            result: Tensor = _NumpyFunction.apply(x, shape)  # type: ignore[no-untyped-call]
+            result: Tensor = _NumpyFunction.apply(x, shape)
             return result
         kinks, slopes = self._list("kinks"), self._list("slopes")
         if not self._parameters:

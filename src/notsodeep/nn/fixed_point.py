@@ -19,8 +19,11 @@ _WORTHWHILE = 0.25  # finished samples leave the batch once they are this share 
 class FixedPointMap(Protocol):
     """A map f on rows, f(z)_i depending on z_i alone."""
 
-    def evaluate(self, state: Tensor) -> tuple[Tensor, Tensor]:
-        """Return f(z) and the tensor at which f is linearised there, both (rows, width)."""
+    def evaluate(self, state: Tensor, out: tuple[Tensor, Tensor] | None = None) -> tuple[Tensor, Tensor]:
+        """Return f(z) and the tensor at which f is linearised there, both (rows, width).
+
+        `out` is a pair of buffers that may be used for them.
+        """
 
     def jvp(self, point: Tensor, direction: Tensor) -> Tensor:
         """f'(z) · direction, row by row."""
@@ -105,6 +108,20 @@ class Solution:
     report: SolveReport
 
 
+class _Buffers:
+    """Memory reused by every iteration, in turns: a stepper may look one iteration back, no further."""
+
+    def __init__(self, like: Tensor) -> None:
+        self.images = (torch.empty_like(like), torch.empty_like(like))
+        self.steps = (torch.empty_like(like), torch.empty_like(like))
+        self.point = torch.empty_like(like)
+
+    def shrink(self, rows: int) -> None:
+        self.images = (self.images[0][:rows], self.images[1][:rows])
+        self.steps = (self.steps[0][:rows], self.steps[1][:rows])
+        self.point = self.point[:rows]
+
+
 @torch.no_grad()
 def solve(problem: FixedPointMap, start: Tensor, stepper: Stepper, tol: float, max_iter: int) -> Solution:
     """Find z with ‖f(z) − z‖ ≤ tol ‖f(z)‖ on every row.
@@ -122,9 +139,10 @@ def solve(problem: FixedPointMap, start: Tensor, stepper: Stepper, tol: float, m
     rows: Tensor | None = None  # None: nobody has left yet
     gathered: list[tuple[Tensor, Tensor, Tensor, Tensor, int]] = []
     state = start
+    buffers = _Buffers(start)
     for iteration in range(1, max_iter + 1):
-        image, point = problem.evaluate(state)
-        step = image - state
+        image, point = problem.evaluate(state, (buffers.images[iteration % 2], buffers.point))
+        step = torch.sub(image, state, out=buffers.steps[iteration % 2])
         residual = torch.linalg.vector_norm(step, dim=1) / torch.linalg.vector_norm(image, dim=1).clamp_min_(tiny)
         worst = float(residual.max())
         if worst <= tol or iteration == max_iter:
@@ -144,6 +162,7 @@ def solve(problem: FixedPointMap, start: Tensor, stepper: Stepper, tol: float, m
             problem = problem.take(staying)
             stepper.take(staying)
             state, image, step = state[staying], image[staying], step[staying]
+            buffers.shrink(remaining)
             point, residual = point[staying], residual[staying]
             worst = float(residual.max())
         state = stepper.next(Iterate(state, image, step, residual, worst, point, problem))

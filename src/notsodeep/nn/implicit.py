@@ -46,9 +46,10 @@ class Equilibrium:
     factor: float  # c
     phi: TensorActivation
 
-    def evaluate(self, state: Tensor) -> tuple[Tensor, Tensor]:
-        point = torch.addmm(self.drive, state, self.weight.t(), alpha=self.factor)
-        return self.phi(point), point
+    def evaluate(self, state: Tensor, out: tuple[Tensor, Tensor] | None = None) -> tuple[Tensor, Tensor]:
+        image, point = out or (None, None)
+        point = torch.addmm(self.drive, state, self.weight.t(), alpha=self.factor, out=point)
+        return self.phi(point, out=image), point
 
     def jvp(self, point: Tensor, direction: Tensor) -> Tensor:
         return self.phi.derivative(point) * (direction @ self.weight.t()).mul_(self.factor)
@@ -66,8 +67,9 @@ class Adjoint:
     factor: float
     slope: Tensor  # φ'(u*)
 
-    def evaluate(self, state: Tensor) -> tuple[Tensor, Tensor]:
-        image = torch.addmm(self.gradient, state, self.weight, alpha=self.factor).mul_(self.slope)
+    def evaluate(self, state: Tensor, out: tuple[Tensor, Tensor] | None = None) -> tuple[Tensor, Tensor]:
+        image = torch.addmm(self.gradient, state, self.weight, alpha=self.factor, out=out[0] if out else None)
+        image.mul_(self.slope)
         return image, image
 
     def jvp(self, point: Tensor, direction: Tensor) -> Tensor:
@@ -139,7 +141,7 @@ def equilibrium(
         return _unrolled(Equilibrium(weight, drive, factor, phi), start, options)
     if options.backward == "implicit" and torch.is_grad_enabled():
         reports: list[SolveReport] = []
-        state = _Implicit.apply(weight, drive, start, factor, phi, options, reports)  # type: ignore[no-untyped-call]
+        state = _Implicit.apply(weight, drive, start, factor, phi, options, reports)
         return state, reports[0]
     problem = Equilibrium(weight, drive, factor, phi)
     with torch.no_grad():

@@ -75,4 +75,4 @@ def spectral_norm(weight: Tensor) -> float:
     if min(matrix.shape) <= 512:
         return float(np.linalg.norm(matrix, 2))
     start = np.random.default_rng(0).standard_normal(min(matrix.shape))  # reproducible
-    return float(svds(matrix, k=1, tol=1e-10, v0=start, return_singular_vectors=False)[0])
+    return float(svds(matrix, k=1, tol=1e-8, v0=start, return_singular_vectors=False)[0])

@@ -252,6 +252,7 @@ class ExplicitNet(nn.Module):
         super().__init__()
         if not isinstance(explicit, Explicit):
             raise InputError(f'explicit={explicit!r} must be a notsodeep.Explicit, e.g. Explicit(["relu"])')
+        self.initial = explicit
         self.in_features = count(in_features, "in_features")
         self.out_features = count(out_features, "out_features")
         widths = list(width) if isinstance(width, Sequence) else [width] * explicit.depth
@@ -279,7 +280,7 @@ class ExplicitNet(nn.Module):
 
     def features(self, x: Tensor) -> Tensor:
         """x⁽ᴸ⁾, (batch, width)."""
-        check_input(x, self.in_features, self.readout)
+        x = check_input(x, self.in_features, self.readout)
         for weight, phi in zip(self.weights, self.activations, strict=True):
             x = phi(nn.functional.linear(x, weight)) / math.sqrt(weight.shape[0])
         return x

@@ -1,0 +1,103 @@
+"""Full-batch gradient descent on W, U, a [Ling23], recording everything its theorem promises."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from notsodeep.checks import count, positive
+from notsodeep.nn.certificate import Certificate, ReluWeights, certificate, check_target, gradients
+from notsodeep.nn.networks import DEQNet
+
+__all__ = ["Trajectory", "descend"]
+
+
+@dataclass(frozen=True)
+class Trajectory:
+    """What was seen at every step τ = 0…T, beside what the theorem promises.
+
+    Attributes
+    ----------
+    certificate : Certificate
+        At the start. Its promises bind only when it holds.
+    step : float
+        η.
+    loss : array, (T+1,)
+        Φ(τ).
+    bound : array, (T+1,)
+        (1 − ηλ0/2)^τ Φ(0).
+    norm : array, (T+1,)
+        ‖W(0)‖ + ‖W(τ) − W(0)‖_F ≥ ‖W(τ)‖, which is promised below 1.
+    smallest : array, (T+1,)
+        λ_τ = λ_min(ZᵀZ), promised at least λ0/2.
+    polyak : array, (T+1,)
+        ‖∇Φ‖²/(λ0 Φ), promised at least 1.
+    """
+
+    certificate: Certificate
+    step: float
+    loss: NDArray[np.float64]
+    bound: NDArray[np.float64]
+    norm: NDArray[np.float64]
+    smallest: NDArray[np.float64]
+    polyak: NDArray[np.float64]
+
+    @property
+    def checks(self) -> dict[str, bool]:
+        """Whether each promise was kept at every step."""
+        return {
+            "norm below 1": bool((self.norm < 1).all()),
+            "eigenvalue above λ0/2": bool((self.smallest >= self.certificate.lambda0 / 2).all()),
+            "PL inequality": bool((self.polyak >= 1 - 1e-9).all()),
+            "loss below the bound": bool((self.loss <= self.bound * (1 + 1e-9)).all()),
+        }
+
+    def __str__(self) -> str:
+        seen = ", ".join(f"{name}: {'yes' if kept else 'NO'}" for name, kept in self.checks.items())
+        return (
+            f"{len(self.loss) - 1} steps of size {self.step:.4g}: loss {self.loss[0]:.4g} → {self.loss[-1]:.4g} "
+            f"(bound {self.bound[-1]:.4g}); {seen}"
+        )
+
+
+@torch.no_grad()
+def descend(net: DEQNet, X: Tensor, y: Tensor, *, steps: int = 100, step: float | None = None) -> Trajectory:
+    """W, U, a ← W, U, a − η∇Φ with Φ = ½‖ŷ − y‖², on all samples at once; the network is updated.
+
+    Parameters
+    ----------
+    net : DEQNet
+        As for :func:`certificate`.
+    X : Tensor, (n, p)
+    y : Tensor, (n,)
+    steps : int
+    step : float, optional
+        η; 0.99 of the admissible step when None.
+
+    Returns
+    -------
+    Trajectory
+    """
+    start = certificate(net, X, y, width=False)
+    target = check_target(net, X, y)
+    rate = 0.99 * start.max_step if step is None else positive(step, "step")
+    weights = first = ReluWeights.of(net)
+    state: Tensor | None = None
+    rows = []
+    for index in range(count(steps, "steps") + 1):
+        found = gradients(net, weights, X, target, state)
+        state = found.state
+        loss = 0.5 * float(((found.prediction - target) ** 2).sum())
+        smallest = float(torch.linalg.eigvalsh((state @ state.t()).double())[0])
+        polyak = found.squared_norm / (start.lambda0 * loss) if loss > 0 and start.lambda0 > 0 else np.inf
+        rows.append((loss, start.norms.W + float((weights.W - first.W).norm()), smallest, polyak))
+        if index < steps:
+            weights = ReluWeights(weights.W - rate * found.W, weights.U - rate * found.U, weights.a - rate * found.a)
+    weights.write_to(net)
+    loss_, norm, smallest_, polyak_ = (np.array(column) for column in zip(*rows, strict=True))
+    bound = loss_[0] * start.rate(rate) ** np.arange(steps + 1)
+    return Trajectory(start, rate, loss_, bound, norm, smallest_, polyak_)

@@ -1,0 +1,203 @@
+"""Networks on disk: safetensors for the weights, JSON for the description, ONNX for explicit networks. No pickle."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import safetensors
+import safetensors.torch
+import torch
+
+from notsodeep.activations import Activation, PiecewiseLinear, Smooth
+from notsodeep.checks import InputError, MissingExtraError
+from notsodeep.models import DEQ, Explicit, model_from_dict
+from notsodeep.nn.activations import require_registered
+from notsodeep.nn.networks import DEQNet, ExplicitNet
+
+__all__ = ["export_onnx", "load", "save"]
+
+_FORMAT = "notsodeep-network"
+
+
+def save(net: DEQNet | ExplicitNet, path: str | Path) -> Path:
+    """Write weights and description to one safetensors file; :func:`load` rebuilds the network.
+
+    Examples
+    --------
+    >>> import pathlib, tempfile, torch
+    >>> import notsodeep as nsd
+    >>> from notsodeep import nn
+    >>> net = nn.DEQNet(nsd.DEQ("tanh", 0.2, 0.8), in_features=3, width=16)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     again = nn.load(nn.save(net, pathlib.Path(folder) / "net.safetensors"))
+    >>> torch.equal(net(torch.ones(1, 3)), again(torch.ones(1, 3)))
+    True
+    """
+    metadata = {_FORMAT: json.dumps(describe(net))}
+    tensors = {name: value.detach().cpu().contiguous() for name, value in net.state_dict().items()}
+    return write_atomically(path, safetensors.torch.save(tensors, metadata))
+
+
+def load(path: str | Path) -> DEQNet | ExplicitNet:
+    """Read a network written by :func:`save`; nothing in the file is executed."""
+    tensors, metadata = read_tensors(path)
+    if _FORMAT not in metadata:
+        raise InputError(f"path={str(path)!r} holds no network of notsodeep")
+    description = json.loads(metadata[_FORMAT])
+    model = model_from_dict(description["model"], str(path))
+    shape = (description["in_features"], description["width"], description["out_features"])
+    dtype = getattr(torch, description["dtype"])
+    net: DEQNet | ExplicitNet
+    if isinstance(model, DEQ):
+        net = DEQNet(model, *shape, dtype=dtype, **description["options"])
+    elif isinstance(model, Explicit):
+        net = ExplicitNet(model, *shape, dtype=dtype, **description["options"])
+    else:
+        raise InputError(f"path={str(path)!r} describes a {type(model).__name__}, which has no network")
+    net.load_state_dict(tensors)
+    return net
+
+
+def describe(net: DEQNet | ExplicitNet) -> dict[str, Any]:
+    """Everything but the weights, as plain JSON."""
+    options: dict[str, Any]
+    if isinstance(net, DEQNet):
+        chosen = net.solve_options
+        names = ("solver", "tol", "max_iter", "backward", "backward_solver", "backward_tol", "backward_max_iter")
+        options = {name: getattr(chosen, name) for name in (*names, "phantom_steps", "on_failure")} | chosen.options
+        model: DEQ | Explicit = net.deq
+        width: int | list[int] = net.width
+    elif isinstance(net, ExplicitNet):
+        learned = sorted({name.rsplit(".", 1)[1] for name, _ in net.activations.named_parameters()})
+        options = {"learnable": learned} if learned else {}
+        model, width = net.initial, net.widths
+    else:
+        raise InputError(f"net={type(net).__name__} must be a DEQNet or an ExplicitNet")
+    return {
+        "model": model.to_dict(),
+        "in_features": net.in_features,
+        "width": width,
+        "out_features": net.out_features,
+        "dtype": str(net.readout.dtype).removeprefix("torch."),
+        "options": options,
+    }
+
+
+def read_tensors(path: str | Path) -> tuple[dict[str, torch.Tensor], dict[str, str]]:
+    """Return the tensors and the metadata of a safetensors file."""
+    try:
+        with safetensors.safe_open(str(path), framework="pt") as file:
+            return {name: file.get_tensor(name) for name in file.keys()}, file.metadata() or {}  # noqa: SIM118
+    except FileNotFoundError:
+        raise InputError(f"path={str(path)!r} does not exist") from None
+    except (OSError, safetensors.SafetensorError) as error:
+        raise InputError(f"path={str(path)!r} is not a readable safetensors file: {error}") from None
+
+
+def write_atomically(path: str | Path, content: bytes) -> Path:
+    """Write beside the target, then rename: the target is the old file or the new one, never half of it."""
+    target = Path(path)
+    if not target.parent.is_dir():
+        raise InputError(f"path={str(path)!r}: the folder {str(target.parent)!r} does not exist")
+    partial = target.with_name(target.name + ".partial")
+    partial.write_bytes(content)
+    partial.replace(target)
+    return target
+
+
+def export_onnx(net: ExplicitNet, path: str | Path) -> Path:
+    """Write an explicit network as an ONNX graph of matrix products and elementwise functions, float32.
+
+    Input ``x`` (batch, in_features), output ``y`` (batch, out_features).
+    """
+    if not isinstance(net, ExplicitNet):
+        raise InputError(f"net={type(net).__name__} must be an ExplicitNet; match a DEQ first (nn.match_module)")
+    try:
+        import onnx
+        from onnx import TensorProto, helper, numpy_helper
+    except ImportError as missing:
+        raise MissingExtraError(f'export_onnx needs {missing.name}: pip install "notsodeep[nn]"') from None
+    graph = _Graph()
+    value = "x"
+    for weight, phi in zip(net.weights, net.explicit.activations, strict=True):
+        require_registered(phi, "exported to ONNX")
+        value = graph.add("MatMul", value, graph.constant(weight.detach().cpu().numpy().T))
+        value = graph.activation(phi, value)
+        value = graph.add("Mul", value, graph.constant(1 / math.sqrt(weight.shape[0])))
+    graph.add("MatMul", value, graph.constant(net.readout.detach().cpu().numpy().T), output="y")
+    inputs = [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", net.in_features])]
+    outputs = [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["batch", net.out_features])]
+    nodes = [helper.make_node(kind, names, [out], **attributes) for kind, names, out, attributes in graph.nodes]
+    constants = [numpy_helper.from_array(array, name) for name, array in graph.constants.items()]
+    model = helper.make_model(
+        helper.make_graph(nodes, "notsodeep", inputs, outputs, constants),
+        opset_imports=[helper.make_opsetid("", 17)],
+        producer_name="notsodeep",
+        ir_version=8,
+    )
+    onnx.checker.check_model(model)
+    return write_atomically(path, model.SerializeToString())
+
+
+class _Graph:
+    """ONNX nodes and constants, named in the order they are added."""
+
+    def __init__(self) -> None:
+        self.nodes: list[tuple[str, list[str], str, dict[str, Any]]] = []
+        self.constants: dict[str, np.ndarray[Any, Any]] = {}
+
+    def constant(self, array: Any) -> str:
+        name = f"c{len(self.constants)}"
+        self.constants[name] = np.ascontiguousarray(array, dtype=np.float32)
+        return name
+
+    def add(self, kind: str, *inputs: str, output: str | None = None, **attributes: Any) -> str:
+        name = output or f"v{len(self.nodes)}"
+        self.nodes.append((kind, list(inputs), name, attributes))
+        return name
+
+    def affine(self, value: str, factor: float, offset: float) -> str:
+        if factor != 1:
+            value = self.add("Mul", value, self.constant(factor))
+        return self.add("Add", value, self.constant(offset)) if offset else value
+
+    def activation(self, phi: Activation, value: str) -> str:
+        value = self.affine(value, phi.stretch, 0.0)
+        if isinstance(phi.shape, PiecewiseLinear):
+            value = self._piecewise(phi.shape, value)
+        elif isinstance(phi.shape, Smooth):
+            value = self._smooth(phi.shape.name, value)
+        return self.affine(value, phi.scale, -phi.shift)
+
+    def _piecewise(self, shape: PiecewiseLinear, value: str) -> str:
+        total = ""
+        for term in self._bends(shape, value):
+            total = self.add("Add", total, term) if total else term
+        return total
+
+    def _bends(self, shape: PiecewiseLinear, value: str) -> Iterator[str]:
+        origin = int(np.searchsorted(shape.kinks, 0.0))
+        yield self.add("Mul", value, self.constant(shape.slopes[origin]))
+        for k, kink in enumerate(shape.kinks):
+            sign = 1.0 if k >= origin else -1.0
+            outside = self.add("Relu", self.affine(value, sign, -sign * kink))
+            yield self.affine(outside, shape.slopes[k + 1] - shape.slopes[k], 0.0)
+
+    def _smooth(self, name: str, value: str) -> str:
+        direct = {"tanh": "Tanh", "erf": "Erf", "sin": "Sin", "cos": "Cos", "arctan": "Atan"}
+        direct |= {"sigmoid": "Sigmoid", "softplus": "Softplus"}
+        if name in direct:
+            return self.add(direct[name], value)
+        if name == "gaussian":
+            return self.add("Exp", self.affine(self.add("Mul", value, value), -0.5, 0.0))
+        if name == "swish":
+            return self.add("Mul", value, self.add("Sigmoid", value))
+        if name == "gelu":
+            cdf = self.affine(self.add("Erf", self.affine(value, math.sqrt(0.5), 0.0)), 0.5, 0.5)
+            return self.add("Mul", value, cdf)
+        raise InputError(f"activation {name!r} has no ONNX form")
