@@ -238,7 +238,13 @@ def _matrix(module: Any, names: tuple[str, ...], given: Tensor | None, parameter
 
 
 _TORCH_NAMES = {"relu": "relu", "tanh": "tanh", "sigmoid": "sigmoid", "silu": "swish", "gelu": "gelu", "erf": "erf"}
-_TORCH_NAMES |= {"softplus": "softplus", "sin": "sin", "hardtanh": "hard_tanh", "identity": "identity", "atan": "arctan"}
+_TORCH_NAMES |= {
+    "softplus": "softplus",
+    "sin": "sin",
+    "hardtanh": "hard_tanh",
+    "identity": "identity",
+    "atan": "arctan",
+}
 
 
 def as_activation(given: Any) -> Activation:

@@ -29,7 +29,7 @@ _CAPTIONS = {
     "activations": "What each layer computes, over the distribution of the numbers it sees.",
     "spectra": "Eigenvalues of the exact kernels, of their high-dimensional equivalent and of its limiting law. The "
     "theory supposes about as many features as samples; with fewer, only the large eigenvalues follow it.",
-    "accuracy": "Both networks trained on the same data, with the same width and the same number of epochs.",
+    "training": "Test accuracy during training, and what a prediction and an epoch cost.",
 }
 
 
@@ -79,12 +79,8 @@ def render(content: Mapping[str, Any], folder: Path, pictures: Sequence[str]) ->
 
 
 def _comparison(comparison: Mapping[str, Any]) -> list[str]:
-    rows = comparison["rows"]
-    keys = [key for key in rows[0] if key != "network"]
-    return [
-        f"<h2>Trained</h2><p>{escape(comparison['setting'])}</p>",
-        _table(("", *(row["network"] for row in rows)), [(key, *(str(row[key]) for row in rows)) for key in keys]),
-    ]
+    setting = f"<h2>Trained</h2><p>{escape(comparison['setting'])}.</p>"
+    return [setting, _table(comparison["columns"], comparison["rows"])]
 
 
 def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -11,19 +11,25 @@ import numpy as np
 
 from notsodeep.activations import Activation
 from notsodeep.gaussian import moments
+from notsodeep.report.compare import Comparison
 from notsodeep.report.study import Study
 from notsodeep.report.style import COLORS, save, style
 
 __all__ = ["draw"]
 
 
-def draw(study: Study, folder: Path) -> list[str]:
+def draw(study: Study, comparison: Comparison | None, folder: Path) -> list[str]:
     """Write all pictures into `folder` and return their names."""
-    pictures = {"activations": _activations, "spectra": _spectra, "closeness": _closeness}
     with style() as plt:
-        for name, picture in pictures.items():
-            save(picture(plt, study), folder, name)
-    return list(pictures)
+        figures = {
+            "closeness": _closeness(plt, study),
+            **({"training": _training(plt, comparison)} if comparison else {}),
+            "activations": _activations(plt, study),
+            "spectra": _spectra(plt, study),
+        }
+        for name, figure in figures.items():
+            save(figure, folder, name)
+    return list(figures)
 
 
 def _activations(plt: Any, study: Study) -> Any:
@@ -137,12 +143,37 @@ def _closeness(plt: Any, study: Study) -> Any:
     limits = (low - margin, high + margin)
     for axis, entry, y in zip(axes[1], study.closeness, values, strict=True):
         color = COLORS["explicit"] if entry is study.matched else COLORS["other"]
-        axis.plot(limits, limits, color=COLORS["ink"], lw=1, ls="--", label="equal")
-        axis.scatter(x, y, s=3, color=color, alpha=0.15, linewidths=0, rasterized=True)
+        axis.plot(limits, limits, color=COLORS["ink"], lw=1, ls="--", label="equal", zorder=1)
+        axis.scatter(x, y, s=5, color=color, alpha=0.2, linewidths=0, rasterized=True, zorder=2)
         axis.set(title=f"{entry.name}: error {100 * entry.error:.2g} %", xlim=limits, ylim=limits, aspect="equal")
         axis.set_xlabel("implicit kernel entry")
         axis.legend(loc="upper left")
     axes[1][0].set_ylabel("explicit kernel entry")
+    return figure
+
+
+def _training(plt: Any, comparison: Comparison) -> Any:
+    """Accuracy after each epoch, and the cost of inference and training."""
+    networks = (comparison.implicit, comparison.explicit)
+    figure, (curve, inference, epoch) = plt.subplots(
+        1, 3, figsize=(11.4, 3.8), layout="constrained", width_ratios=(1.6, 1, 1)
+    )
+    for network in networks:
+        epochs = range(1, len(network.curve) + 1)
+        accuracy = [100 * value for value in network.curve]
+        curve.plot(epochs, accuracy, "o-", ms=4, color=COLORS[network.name], label=network.name)
+    curve.set(xlabel="epoch", ylabel="test accuracy [%]", title="Accuracy")
+    curve.legend(loc="lower right")
+    costs = [
+        (inference, "Inference, 1000 samples", "ms", [network.inference_ms for network in networks]),
+        (epoch, "One training epoch", "s", [network.epoch_seconds for network in networks]),
+    ]
+    for axis, title, unit, values in costs:
+        names = [network.name for network in networks]
+        bars = axis.bar(names, values, color=[COLORS[name] for name in names], width=0.6)
+        axis.bar_label(bars, labels=[f"{value:.3g} {unit}" for value in values], padding=3)
+        axis.set(title=title, ylabel=f"time [{unit}]", ylim=(0, 1.15 * max(values)))
+        axis.grid(visible=False, axis="x")
     return figure
 
 
