@@ -6,10 +6,12 @@ from notsodeep.gaussian import Moments, hermite_coefficients, moments
 from notsodeep.highdim import (
     Equivalent,
     Mixture,
+    Spectrum,
     Statistics,
     coefficients,
     equivalent,
     estimate_statistics,
+    spectrum,
 )
 from notsodeep.matching import Match, match
 from notsodeep.models import DEQ, ConvDEQ, Explicit, load_model
@@ -29,6 +31,7 @@ __all__ = [
     "Mixture",
     "Moments",
     "NotConvergedError",
+    "Spectrum",
     "Statistics",
     "activation",
     "activation_names",
@@ -39,4 +42,5 @@ __all__ = [
     "load_model",
     "match",
     "moments",
+    "spectrum",
 ]

@@ -355,7 +355,7 @@ class _Problem:
         for start in starts[:_STARTS] if best.size else ():
             theta = np.concatenate([f.starts[i] for f, i in zip(families, start, strict=True)])
             found = least_squares(residual, theta, xtol=1e-15, ftol=1e-13, gtol=1e-15, max_nfev=50)
-            polished = found.x - np.linalg.pinv(found.jac) @ found.fun
+            polished = found.x - np.linalg.pinv(np.asarray(found.jac)) @ found.fun
             for candidate in (found.x, polished):
                 size = float(np.abs(residual(candidate)).max())
                 if size < smallest:

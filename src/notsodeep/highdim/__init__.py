@@ -10,6 +10,7 @@ from notsodeep.highdim.coefficients import (
 )
 from notsodeep.highdim.equivalents import Equivalent, equivalent
 from notsodeep.highdim.mixture import Mixture
+from notsodeep.highdim.spectrum import Spectrum, spectrum
 from notsodeep.highdim.statistics import Statistics, estimate_statistics
 
 __all__ = [
@@ -19,9 +20,11 @@ __all__ = [
     "Equivalent",
     "ExplicitCoefficients",
     "Mixture",
+    "Spectrum",
     "Statistics",
     "Weights",
     "coefficients",
     "equivalent",
     "estimate_statistics",
+    "spectrum",
 ]

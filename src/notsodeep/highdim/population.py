@@ -42,6 +42,19 @@ class Directions:
         np.add.at(products, group, means.T[:, :, None] * means.T[:, None, :])
         return Directions(np.bincount(group) / group.size, variances[:, first], products)
 
+    def merged(self, tolerance: float = 0.04) -> Directions:
+        """Merge groups whose variances agree within `tolerance`, relatively, in every class."""
+        floor = 1e-12 * float(self.variances.max())
+        cells = np.round(np.log(np.maximum(self.variances, floor)) / tolerance)
+        _, group = np.unique(cells, axis=1, return_inverse=True)
+        membership = np.eye(int(group.max()) + 1)[group.ravel()]
+        fractions = self.fractions @ membership
+        return Directions(
+            fractions,
+            (self.fractions * self.variances) @ membership / fractions,
+            np.einsum("rg,rab->gab", membership, self.means),
+        )
+
 
 @dataclass(frozen=True, eq=False)
 class SampleSpectrum:
