@@ -11,18 +11,18 @@ loosest forward tolerance (up to 3e-4) at which the state it returns still has r
 
 from __future__ import annotations
 
-import argparse
 import math
 from collections.abc import Callable
 from typing import Any
 
 import torch
-from timing import best_times, publish
+from common import best_times, main
 from torch import Tensor
 
 import notsodeep as nsd
 from notsodeep import nn
 
+AREA = "nn"
 TOL = 1e-5
 BATCH = 128
 FEATURES = 784
@@ -120,6 +120,4 @@ def run(quick: bool = False) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true")
-    publish(run(parser.parse_args().quick), "deq_solves_faster_than_torchdeq")
+    main(__file__, run)

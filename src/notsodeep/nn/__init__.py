@@ -11,22 +11,33 @@ except ImportError as missing:
     ) from None
 
 from notsodeep.nn.activations import TensorActivation
+from notsodeep.nn.bridge import ModuleMatch, match_module
 from notsodeep.nn.certificate import Certificate, certificate, ling23_network
 from notsodeep.nn.descent import Trajectory, descend
 from notsodeep.nn.empirical import empirical_kernel
+from notsodeep.nn.export import export_onnx, load, save
 from notsodeep.nn.fixed_point import SolveReport
 from notsodeep.nn.networks import DEQNet, EffectiveWeights, ExplicitNet
+from notsodeep.nn.training import Epoch, History, fit
 
 __all__ = [
     "Certificate",
     "DEQNet",
     "EffectiveWeights",
+    "Epoch",
     "ExplicitNet",
+    "History",
+    "ModuleMatch",
     "SolveReport",
     "TensorActivation",
     "Trajectory",
     "certificate",
     "descend",
     "empirical_kernel",
+    "export_onnx",
+    "fit",
     "ling23_network",
+    "load",
+    "match_module",
+    "save",
 ]

@@ -147,7 +147,7 @@ class TensorActivation(nn.Module):
             return (x > 0).to(x.dtype)
         total = torch.zeros_like(x) + slopes[0]
         for k in range(len(kinks)):
-            total = total + (slopes[k + 1] - slopes[k]) * (x > kinks[k])
+            total = total + (slopes[k + 1] - slopes[k]) * (x > kinks[k]).to(x.dtype)
         return total
 
     @property

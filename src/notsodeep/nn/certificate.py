@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from scipy.optimize import minimize_scalar
 from torch import Tensor
 
 from notsodeep.activations import PiecewiseLinear
@@ -279,36 +278,47 @@ def condition(lambda0: float, norms: Norms) -> Certificate:
     if room <= 0:
         return _at_delta(lambda0, norms, math.nan)
 
-    def worst(exponent: float) -> float:
-        lines = _at_delta(lambda0, norms, room * math.exp(exponent)).inequalities
-        return -min(math.log(max(line.margin, 1e-300)) for line in lines)
-
-    grid = np.linspace(-14, -1e-3, 141)
-    best = int(np.argmin([worst(float(e)) for e in grid]))
-    low, high = grid[max(best - 1, 0)], grid[min(best + 1, len(grid) - 1)]
-    refined = minimize_scalar(worst, bounds=(low, high), method="bounded", options={"xatol": 1e-10})
-    exponent = float(refined.x) if refined.fun <= worst(float(grid[best])) else float(grid[best])
-    return _at_delta(lambda0, norms, room * math.exp(exponent))
+    exponents = np.linspace(-14, -1e-4, 400)
+    for _ in range(4):  # each round zooms in on the best point of the last
+        margins = _worst_margins(lambda0, norms, room * np.exp(exponents))
+        best = int(np.argmax(margins))
+        low, high = exponents[max(best - 1, 0)], exponents[min(best + 1, len(exponents) - 1)]
+        delta = room * math.exp(exponents[best])
+        exponents = np.linspace(low, high, 101)
+    return _at_delta(lambda0, norms, delta)
 
 
-def _at_delta(lambda0: float, norms: Norms, delta: float) -> Certificate:
+def _lines(lambda0: float, norms: Norms, delta: Any) -> tuple[Any, ...]:
+    """ρ's, c's and the right-hand sides of Condition 1; δ may be an array."""
     rho_w, rho_u, rho_a = norms.W + delta, norms.U + delta, norms.a + delta
     c_w, c_u, c_a = rho_u * rho_a / (1 - rho_w) ** 2, rho_a / (1 - rho_w), rho_u / (1 - rho_w)
     squares = (c_w**2 + c_u**2) * norms.X**2
+    first = 4 / delta * np.maximum(np.maximum(c_w, c_u), c_a) * norms.X * norms.error
+    second = 4 * (2 + math.sqrt(2)) * squares * norms.error / rho_a
+    return (rho_w, rho_u, rho_a), (c_w, c_u, c_a), (first, second, 4 * squares)
+
+
+def _worst_margins(lambda0: float, norms: Norms, delta: Any) -> Any:
+    _, _, (first, second, third) = _lines(lambda0, norms, delta)
+    # logarithms of left/right, which also order the margins when λ0 is 0 or the error vanishes
+    left = math.log(max(lambda0, 1e-300))
+    tiny = 1e-300
+    return np.minimum(
+        left - np.log(np.maximum(np.maximum(first, third), tiny)), 1.5 * left - np.log(np.maximum(second, tiny))
+    )
+
+
+def _at_delta(lambda0: float, norms: Norms, delta: float) -> Certificate:
+    rho, c, (first, second, third) = _lines(lambda0, norms, delta)
+    (c_w, c_u, c_a) = c
     lines = (
-        Inequality(
-            "λ0 ≥ (4/δ) max(c_w, c_u, c_a) ‖X‖ ‖ŷ−y‖", lambda0, 4 / delta * max(c_w, c_u, c_a) * norms.X * norms.error
-        ),
-        Inequality(
-            "λ0^{3/2} ≥ 4(2+√2) (c_w²+c_u²) ‖X‖² ‖ŷ−y‖ / ρ_a",
-            lambda0**1.5,
-            4 * (2 + math.sqrt(2)) * squares * norms.error / rho_a,
-        ),
-        Inequality("λ0 ≥ 4 (c_w²+c_u²) ‖X‖²", lambda0, 4 * squares),
+        Inequality("λ0 ≥ (4/δ) max(c_w, c_u, c_a) ‖X‖ ‖ŷ−y‖", lambda0, float(first)),
+        Inequality("λ0^{3/2} ≥ 4(2+√2) (c_w²+c_u²) ‖X‖² ‖ŷ−y‖ / ρ_a", lambda0**1.5, second),
+        Inequality("λ0 ≥ 4 (c_w²+c_u²) ‖X‖²", lambda0, third),
     )
     sharp = 2 * (c_w**2 + c_u**2) / ((c_w**2 + c_u**2 + c_a**2) ** 2 * norms.X**2)
     max_step = min(2 / lambda0 if lambda0 > 0 else math.inf, sharp)
-    return Certificate(lambda0, norms, delta, rho_w, rho_u, rho_a, c_w, c_u, c_a, lines, max_step)
+    return Certificate(lambda0, norms, delta, *rho, *c, lines, max_step)
 
 
 def _required(net: DEQNet, smallest: float, norms: Norms) -> tuple[float, float]:
@@ -325,13 +335,13 @@ def _required(net: DEQNet, smallest: float, norms: Norms) -> tuple[float, float]
         return math.inf, 0.0
     huge = 1e30
     low, high = 1e-12, 1e6  # the largest readout norm, at a width where nothing else binds
-    for _ in range(200):
+    for _ in range(40):
         middle = math.sqrt(low * high)
         low, high = (middle, high) if at(huge, middle, 0.0).holds else (low, middle)
     if not at(huge, norms.a, norms.error).holds:
         return math.inf, low
     low_width, high_width = 1.0, huge
-    while high_width / low_width > 1.001:
+    while high_width / low_width > 1.01:
         middle = math.sqrt(low_width * high_width)
         low_width, high_width = (low_width, middle) if at(middle, norms.a, norms.error).holds else (middle, high_width)
     return math.ceil(high_width), low

@@ -180,36 +180,30 @@ def gmres(operator: Callable[[Tensor], Tensor], rhs: Tensor, tol: float, max_ite
     """Solve operator(x) = rhs row by row to relative residual `tol`; x is a combination of Krylov vectors."""
     tiny = torch.finfo(rhs.dtype).tiny
     norm = torch.linalg.vector_norm(rhs, dim=1)
-    basis = [rhs / norm.clamp_min(tiny)[:, None]]
-    hessenberg = torch.zeros(rhs.shape[0], max_iter + 1, max_iter, dtype=torch.float64, device=rhs.device)
-    target = torch.zeros(rhs.shape[0], max_iter + 1, 1, dtype=torch.float64, device=rhs.device)
+    rows, width = rhs.shape
+    basis = rhs.new_zeros(rows, max_iter + 1, width)
+    basis[:, 0] = rhs / norm.clamp_min(tiny)[:, None]
+    hessenberg = torch.zeros(rows, max_iter + 1, max_iter, dtype=torch.float64, device=rhs.device)
+    target = torch.zeros(rows, max_iter + 1, 1, dtype=torch.float64, device=rhs.device)
     target[:, 0, 0] = norm
-    weights = target[:, :0]
     for k in range(max_iter):
-        vector = operator(basis[k])
+        vector = operator(basis[:, k])[:, :, None]
+        known = basis[:, : k + 1]
         for _ in range(2):  # orthogonalise twice: Gram–Schmidt to rounding
-            for j, old in enumerate(basis):
-                projection = (old * vector).sum(1)
-                hessenberg[:, j, k] += projection
-                vector = vector - projection[:, None] * old
-        length = torch.linalg.vector_norm(vector, dim=1)
+            projection = torch.bmm(known, vector)
+            hessenberg[:, : k + 1, k] += projection[:, :, 0]
+            vector = vector - torch.bmm(known.transpose(1, 2), projection)
+        length = torch.linalg.vector_norm(vector[:, :, 0], dim=1)
         hessenberg[:, k + 1, k] = length
+        basis[:, k + 1] = vector[:, :, 0] / length.clamp_min(tiny)[:, None]
         matrix, right = hessenberg[:, : k + 2, : k + 1], target[:, : k + 2]
-        triangle = torch.linalg.qr(matrix)
-        diagonal = triangle.R.diagonal(dim1=1, dim2=2)
-        safe = torch.where(diagonal == 0, torch.ones_like(diagonal), torch.zeros_like(diagonal))
-        weights = torch.linalg.solve_triangular(
-            triangle.R + torch.diag_embed(safe), triangle.Q.transpose(1, 2) @ right, upper=True
-        )
+        Q, R = torch.linalg.qr(matrix)
+        flat = torch.diag_embed((R.diagonal(dim1=1, dim2=2) == 0).to(R.dtype))  # a row that was solved earlier
+        weights = torch.linalg.solve_triangular(R + flat, Q.transpose(1, 2) @ right, upper=True)
         residual = torch.linalg.vector_norm((matrix @ weights - right)[:, :, 0], dim=1)
         if bool((residual <= tol * norm).all()):
             break
-        basis.append(vector / length.clamp_min(tiny)[:, None])
-    coefficients = weights[:, :, 0].to(rhs.dtype)
-    solution = torch.zeros_like(rhs)
-    for j in range(coefficients.shape[1]):
-        solution += coefficients[:, j, None] * basis[j]
-    return solution
+    return torch.bmm(weights.transpose(1, 2).to(rhs.dtype), basis[:, : k + 1])[:, 0]
 
 
 def _rows(tensors: tuple[Tensor, Tensor, Tensor], rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -1,0 +1,143 @@
+"""``notsodeep train``: train the implicit network, or the explicit one that replaces it."""
+
+from __future__ import annotations
+
+import json as json_module
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+
+from notsodeep import data as datasets
+from notsodeep.checks import InputError, choice, positive
+from notsodeep.commands.console import Json, emit, number, parse_activation, progress, say, table
+from notsodeep.matching import match
+from notsodeep.models import DEQ
+
+
+def train(
+    data: Annotated[str, typer.Option(help="digits, or a .npz or .csv file with labels.")] = "digits",
+    model: Annotated[str, typer.Option(help="deq, or explicit: the network matched to it.")] = "deq",
+    activation: Annotated[str, typer.Option(help="φ of the DEQ, by name.")] = "relu",
+    param: Annotated[list[str] | None, typer.Option(help="A parameter of φ, as name=value; repeat.")] = None,
+    recurrent: Annotated[float, typer.Option(help="σ_a²")] = 0.2,
+    input: Annotated[float, typer.Option(help="σ_b²")] = 0.8,
+    width: Annotated[int, typer.Option(help="Hidden units.")] = 512,
+    epochs: Annotated[int, typer.Option(help="Passes over the training data.")] = 20,
+    batch_size: Annotated[int, typer.Option(help="Samples a step.")] = 128,
+    optimizer: Annotated[str, typer.Option(help="adam or sgd.")] = "adam",
+    lr: Annotated[float | None, typer.Option(help="Step size; a default for each optimizer.")] = None,
+    loss: Annotated[str, typer.Option(help="cross_entropy or squared (on one-hot labels).")] = "cross_entropy",
+    solver: Annotated[str, typer.Option(help="anderson, picard, broyden or newton.")] = "anderson",
+    tol: Annotated[float, typer.Option(help="Relative residual of the equilibrium.")] = 1e-5,
+    patience: Annotated[int | None, typer.Option(help="Stop after this many epochs without improvement.")] = None,
+    test_share: Annotated[float, typer.Option(help="Share of the samples held out.")] = 0.25,
+    checkpoint: Annotated[Path | None, typer.Option(help="Resume from and write this file every epoch.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Write the trained network (.safetensors).")] = None,
+    certify: Annotated[bool, typer.Option("--certify", help="Check Condition 1 of [Ling23] on two classes.")] = False,
+    seed: Annotated[int, typer.Option(help="Of the weights, the split and the order.")] = 0,
+    json: Json = False,
+) -> None:
+    """Train a network and report loss, accuracy and solver iterations."""
+    from notsodeep import nn
+
+    choice(model, ("deq", "explicit"), "model")
+    if not 0 < positive(test_share, "test_share") < 1:
+        raise InputError(f"test_share={test_share!r} must lie between 0 and 1")
+    if certify and model != "deq":
+        raise InputError("certify speaks of the implicit network; use --model deq")
+    source = datasets.load(data)
+    if source.labels is None:
+        raise InputError(f"data={data!r} has no labels; pass a .npz with X and y, or a .csv with a label column")
+    X = datasets.prepare(source.X)
+    names, labels = np.unique(source.labels, return_inverse=True)
+    order = np.random.default_rng(seed).permutation(len(X))
+    held, kept = np.split(order, [max(1, round(test_share * len(X)))])
+    if len(kept) == 0:
+        raise InputError(f"data={data!r} has only {len(X)} samples; nothing is left to train on")
+    deq = DEQ(parse_activation(activation, param or []), recurrent, input)
+    shape = (X.shape[1], width, len(names))
+    network: Any
+    if model == "deq":
+        network = nn.DEQNet(deq, *shape, solver=solver, tol=tol, seed=seed)
+    else:
+        network = nn.ExplicitNet(match(deq, tau0=1.0).network, *shape, seed=seed)
+    targets = np.eye(len(names))[labels] if loss == "squared" else labels
+    text = f"{model} on {source.name}"
+    with progress(text, quiet=json) as step:
+        history = nn.fit(
+            network,
+            X[kept],
+            targets[kept],
+            epochs=epochs,
+            batch_size=batch_size,
+            optimizer=optimizer,
+            lr=lr,
+            loss=loss,
+            validation=(X[held], targets[held]),
+            patience=patience,
+            checkpoint=checkpoint,
+            seed=seed,
+            progress=lambda epoch, total: step(f"{text}: {epoch}", epoch.epoch / total),
+        )
+    accuracy = _accuracy(network, X[held], labels[held])
+    certificate = _certify(deq, X[kept], labels[kept], width, seed) if certify else None
+    if out is not None:
+        nn.save(network, out)
+    summary: dict[str, Any] = {
+        "model": model,
+        "description": (deq if model == "deq" else network.explicit).to_dict(),
+        "data": source.name,
+        "width": width,
+        "epochs": [asdict(epoch) for epoch in history.epochs],
+        "best": history.best,
+        "stopped_early": history.stopped_early,
+        "test_accuracy": accuracy,
+        "seconds": sum(epoch.seconds for epoch in history.epochs),
+    }
+    if certificate is not None:
+        summary["certificate"] = {
+            "holds": certificate.holds,
+            "lambda0": certificate.lambda0,
+            "max_step": certificate.max_step,
+            "margins": [line.margin for line in certificate.inequalities],
+            "required_readout": certificate.required_readout,
+            # infinity has no JSON form: null says that no width suffices
+            "required_width": certificate.required_width if np.isfinite(certificate.required_width) else None,
+        }
+    if json:
+        emit(json_module.loads(json_module.dumps(summary)))
+        return
+    shown = history.epochs if len(history.epochs) <= 10 else [*history.epochs[:3], *history.epochs[-7:]]
+    columns = ("epoch", "loss", "accuracy", "test loss", "test accuracy", "solver iterations", "seconds")
+    say(table(f"{network.deq if model == 'deq' else network.explicit}", columns, [_row(epoch) for epoch in shown]))
+    say(f"test accuracy {accuracy:.4f} after {len(history.epochs)} epochs" + (f"; saved {out}" if out else ""))
+    if certificate is not None:
+        say(str(certificate))
+
+
+def _row(epoch: Any) -> list[str]:
+    values = (epoch.loss, epoch.accuracy, epoch.validation_loss, epoch.validation_accuracy, epoch.iterations)
+    return [str(epoch.epoch), *("–" if v is None else number(v) for v in values), f"{epoch.seconds:.2f}"]
+
+
+def _accuracy(network: Any, X: Any, labels: Any) -> float:
+    import torch
+
+    with torch.no_grad():
+        output = network(torch.as_tensor(X, dtype=network.readout.dtype))
+    return float((output.argmax(1).numpy() == labels).mean())
+
+
+def _certify(deq: DEQ, X: Any, labels: Any, width: int, seed: int, limit: int = 200) -> Any:
+    """The certificate of a one-output network on the first two classes, labels ±1."""
+    import torch
+
+    from notsodeep import nn
+
+    rows = np.flatnonzero(labels < 2)[:limit]
+    inputs = X[rows] / np.linalg.norm(X[rows], axis=1, keepdims=True)
+    net = nn.DEQNet(deq, X.shape[1], width, 1, seed=seed, tol=1e-10, dtype=torch.float64)
+    return nn.certificate(net, torch.as_tensor(inputs), torch.as_tensor(2.0 * labels[rows] - 1))

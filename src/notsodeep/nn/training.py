@@ -1,0 +1,363 @@
+"""A training loop that can be killed at any moment and carries on exactly where it was."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import safetensors.torch
+import torch
+from numpy.typing import ArrayLike
+from torch import Tensor
+
+from notsodeep.checks import InputError, NotConvergedError, choice, count, positive
+from notsodeep.nn.export import read_tensors, write_atomically
+
+__all__ = ["Epoch", "History", "fit"]
+
+LOSSES = ("cross_entropy", "squared")
+OPTIMIZERS: dict[str, tuple[type[torch.optim.Optimizer], float]] = {
+    "adam": (torch.optim.Adam, 1e-2),
+    "sgd": (torch.optim.SGD, 1e-1),
+}
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """Means over one epoch; `accuracy` is None for the squared loss, `iterations` None for explicit networks."""
+
+    epoch: int
+    loss: float
+    accuracy: float | None
+    iterations: float | None
+    validation_loss: float | None
+    validation_accuracy: float | None
+    seconds: float
+
+    def __str__(self) -> str:
+        parts = [f"epoch {self.epoch}", f"loss {self.loss:.4g}"]
+        parts += [f"accuracy {self.accuracy:.3f}"] if self.accuracy is not None else []
+        parts += [f"validation loss {self.validation_loss:.4g}"] if self.validation_loss is not None else []
+        parts += [f"accuracy {self.validation_accuracy:.3f}"] if self.validation_accuracy is not None else []
+        parts += [f"{self.iterations:.1f} solver iterations"] if self.iterations is not None else []
+        return ", ".join(parts)
+
+
+@dataclass
+class History:
+    """What :func:`fit` did.
+
+    Attributes
+    ----------
+    epochs : list of Epoch
+    best : int
+        Number of the epoch with the lowest validation loss (training loss without validation).
+    stopped_early : bool
+        The network then holds the weights of the best epoch.
+    """
+
+    epochs: list[Epoch] = field(default_factory=list)
+    best: int = 0
+    stopped_early: bool = False
+
+    @property
+    def last(self) -> Epoch:
+        return self.epochs[-1]
+
+
+Progress: TypeAlias = bool | Callable[[Epoch, int], None] | None
+
+
+def fit(
+    net: torch.nn.Module,
+    X: ArrayLike | Tensor,
+    y: ArrayLike | Tensor,
+    *,
+    epochs: int = 10,
+    batch_size: int = 128,
+    optimizer: str = "adam",
+    lr: float | None = None,
+    loss: str | None = None,
+    validation: tuple[ArrayLike | Tensor, ArrayLike | Tensor] | None = None,
+    patience: int | None = None,
+    checkpoint: str | Path | None = None,
+    seed: int = 0,
+    progress: Progress = None,
+) -> History:
+    """Minimise the mean loss of ``net`` over mini-batches.
+
+    Parameters
+    ----------
+    net : nn.Module
+        A :class:`DEQNet`, an :class:`ExplicitNet`, or any module from (batch, p) to (batch, k).
+    X : array or Tensor, (n, p)
+    y : array or Tensor, (n,) or (n, k)
+        Integer labels for ``cross_entropy``, real targets for ``squared``.
+    epochs, batch_size : int
+    optimizer : {"adam", "sgd"}
+    lr : float, optional
+        0.01 for adam and 0.1 for sgd when None.
+    loss : {"cross_entropy", "squared"}, optional
+        By the type of `y` when None.
+    validation : (X, y), optional
+    patience : int, optional
+        Stop after this many epochs without a better validation loss, and go back to the best.
+    checkpoint : path, optional
+        A safetensors file written after every epoch. When it exists, training resumes from it
+        and ends with the same bits as if it had never been interrupted.
+    seed : int
+        Order of the samples.
+    progress : bool, callable or None
+        True shows a bar, None only on a terminal; a callable receives (Epoch, epochs).
+
+    Returns
+    -------
+    History
+
+    Examples
+    --------
+    >>> import torch
+    >>> import notsodeep as nsd
+    >>> from notsodeep import nn
+    >>> net = nn.ExplicitNet(nsd.Explicit(["tanh"]), in_features=3, width=64)
+    >>> X = torch.eye(3)
+    >>> history = nn.fit(net, X, torch.tensor([1.0, -1.0, 0.5]), epochs=50, lr=0.05)
+    >>> history.last.loss < 0.1 * history.epochs[0].loss
+    True
+    """
+    run = _Run(net, X, y, batch_size, optimizer, lr, loss, validation, patience, seed)
+    total = count(epochs, "epochs")
+    with torch.random.fork_rng(devices=[]), _bar(progress, total) as report:
+        torch.manual_seed(seed)
+        if checkpoint is not None and Path(checkpoint).exists():
+            run.restore(checkpoint)
+        while len(run.history.epochs) < total and not run.history.stopped_early:
+            run.epoch()
+            if checkpoint is not None:
+                run.save(checkpoint)
+            report(run.history.last, total)
+    if run.history.stopped_early and run.best is not None:
+        net.load_state_dict(run.best)
+    return run.history
+
+
+class _Run:
+    """The state of one training: everything that a checkpoint holds."""
+
+    def __init__(
+        self,
+        net: torch.nn.Module,
+        X: ArrayLike | Tensor,
+        y: ArrayLike | Tensor,
+        batch_size: int,
+        optimizer: str,
+        lr: float | None,
+        loss: str | None,
+        validation: tuple[ArrayLike | Tensor, ArrayLike | Tensor] | None,
+        patience: int | None,
+        seed: int,
+    ) -> None:
+        self.net = net
+        example = next(net.parameters(), None)
+        if example is None:
+            raise InputError("net has no parameters to train")
+        self.X, target = _inputs(X, example), torch.as_tensor(y, device=example.device)
+        integral = not target.is_floating_point()
+        self.loss = choice(loss or ("cross_entropy" if integral else "squared"), LOSSES, "loss")
+        self.y = self._target(target, len(self.X), "y")
+        self.validation: tuple[Tensor, Tensor] | None = None
+        if validation is not None:
+            inputs = _inputs(validation[0], example)
+            self.validation = (
+                inputs,
+                self._target(torch.as_tensor(validation[1], device=example.device), len(inputs), "validation y"),
+            )
+        build, default = OPTIMIZERS[choice(optimizer, OPTIMIZERS, "optimizer")]
+        rate = default if lr is None else positive(lr, "lr")
+        self.optimizer = build(net.parameters(), lr=rate)  # type: ignore[call-arg]
+        self.batch_size = count(batch_size, "batch_size")
+        self.patience = None if patience is None else count(patience, "patience")
+        self.seed = count(seed, "seed", minimum=0)
+        self.history = History()
+        self.best: dict[str, Tensor] | None = None
+        self.settings: dict[str, Any] = {
+            "loss": self.loss,
+            "optimizer": optimizer,
+            "lr": rate,
+            "batch_size": self.batch_size,
+            "patience": self.patience,
+            "seed": self.seed,
+            "data": _fingerprint([self.X, self.y, *(self.validation or ())]),
+            "shapes": {name: list(value.shape) for name, value in net.state_dict().items()},
+        }
+
+    def _target(self, target: Tensor, samples: int, name: str) -> Tensor:
+        if target.shape[:1] != (samples,):
+            raise InputError(f"{name} has shape {tuple(target.shape)} for {samples} samples")
+        if self.loss == "cross_entropy":
+            if target.is_floating_point() or target.ndim != 1:
+                raise InputError(f"{name} must be a vector of integer labels for loss='cross_entropy'")
+            if int(target.min()) < 0:
+                raise InputError(f"{name} holds negative labels; number the classes 0, 1, …")
+            return target.long()
+        target = target.to(self.X.dtype)
+        if not bool(target.isfinite().all()):
+            raise InputError(f"{name} holds NaN or infinite values; remove them")
+        return target[:, None] if target.ndim == 1 else target
+
+    def _measure(self, X: Tensor, y: Tensor) -> tuple[Tensor, int]:
+        """Mean loss of a batch, and the number of correct predictions."""
+        output = self.net(X)
+        if self.loss == "cross_entropy":
+            if int(y.max()) >= output.shape[1]:
+                raise InputError(f"y holds the label {int(y.max())} but the network has {output.shape[1]} outputs")
+            return torch.nn.functional.cross_entropy(output, y), int((output.argmax(1) == y).sum())
+        if output.shape != y.shape:
+            raise InputError(
+                f"y has shape {tuple(y.shape[1:])} a sample but the network gives {tuple(output.shape[1:])}"
+            )
+        return torch.nn.functional.mse_loss(output, y), 0
+
+    def epoch(self) -> None:
+        """One pass over the data, then the validation."""
+        number = len(self.history.epochs) + 1
+        begin = time.perf_counter()
+        order = torch.randperm(len(self.X), generator=torch.Generator().manual_seed(self.seed * 1_000_003 + number))
+        total, correct, iterations, batches = 0.0, 0, 0, 0
+        self.net.train()
+        for rows in order.split(self.batch_size):
+            self.optimizer.zero_grad(set_to_none=True)
+            value, right = self._measure(self.X[rows], self.y[rows])
+            value.backward()
+            self.optimizer.step()
+            total += float(value.detach()) * len(rows)
+            correct += right
+            batches += 1
+            iterations += getattr(getattr(self.net, "last_solve", None), "iterations", 0)
+        mean = total / len(self.X)
+        if not math.isfinite(mean):
+            raise NotConvergedError(f"the loss is {mean} after epoch {number}; lower lr={self.settings['lr']:g}")
+        labelled = self.loss == "cross_entropy"
+        held_loss, held_accuracy = self._validate()
+        self.history.epochs.append(
+            Epoch(
+                number,
+                mean,
+                correct / len(self.X) if labelled else None,
+                iterations / batches if iterations else None,
+                held_loss,
+                held_accuracy if labelled else None,
+                time.perf_counter() - begin,
+            )
+        )
+        self._compare(mean if held_loss is None else held_loss)
+
+    @torch.no_grad()
+    def _validate(self) -> tuple[float | None, float | None]:
+        if self.validation is None:
+            return None, None
+        X, y = self.validation
+        self.net.eval()
+        total, correct = 0.0, 0
+        for rows in torch.arange(len(X)).split(self.batch_size):
+            value, right = self._measure(X[rows], y[rows])
+            total += float(value) * len(rows)
+            correct += right
+        return total / len(X), correct / len(X)
+
+    def _compare(self, value: float) -> None:
+        number = len(self.history.epochs)
+        scores = [e.loss if e.validation_loss is None else e.validation_loss for e in self.history.epochs]
+        if value == min(scores) and scores.index(value) == number - 1:
+            self.history.best = number
+            if self.patience is not None:
+                self.best = {name: tensor.clone() for name, tensor in self.net.state_dict().items()}
+        elif self.patience is not None and number - self.history.best >= self.patience:
+            self.history.stopped_early = True
+
+    def save(self, path: str | Path) -> None:
+        """Write everything as one safetensors file, atomically."""
+        tensors = {f"net/{name}": value for name, value in self.net.state_dict().items()}
+        tensors |= {f"best/{name}": value for name, value in (self.best or {}).items()}
+        for index, slots in self.optimizer.state_dict()["state"].items():
+            tensors |= {f"optimizer/{index}/{name}": value for name, value in slots.items() if value is not None}
+        tensors["rng"] = torch.get_rng_state()
+        state = {
+            "settings": self.settings,
+            "epochs": [asdict(epoch) for epoch in self.history.epochs],
+            "best": self.history.best,
+            "stopped_early": self.history.stopped_early,
+        }
+        copies = {name: value.detach().cpu().contiguous().clone() for name, value in tensors.items()}
+        write_atomically(path, safetensors.torch.save(copies, {"training": json.dumps(state)}))
+
+    def restore(self, path: str | Path) -> None:
+        """Continue from a file written by :meth:`save`."""
+        tensors, metadata = read_tensors(path)
+        if "training" not in metadata:
+            raise InputError(f"checkpoint={str(path)!r} holds no training state; pass another path")
+        state = json.loads(metadata["training"])
+        for name, value in self.settings.items():
+            if state["settings"].get(name) != value:
+                what = "other data" if name == "data" else f"{name}={state['settings'].get(name)!r}"
+                raise InputError(
+                    f"checkpoint={str(path)!r} belongs to a training with {what}; use the same settings or another path"
+                )
+        self.net.load_state_dict(_under("net/", tensors))
+        self.best = _under("best/", tensors) or None
+        slots: dict[int, dict[str, Tensor]] = {}
+        for name, value in _under("optimizer/", tensors).items():
+            index, _, key = name.partition("/")
+            slots.setdefault(int(index), {})[key] = value
+        self.optimizer.load_state_dict({"state": slots, "param_groups": self.optimizer.state_dict()["param_groups"]})
+        torch.set_rng_state(tensors["rng"])
+        self.history = History(
+            [Epoch(**epoch) for epoch in state["epochs"]], state["best"], bool(state["stopped_early"])
+        )
+
+
+def _under(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
+
+
+def _inputs(X: ArrayLike | Tensor, like: Tensor) -> Tensor:
+    inputs = torch.as_tensor(X, dtype=like.dtype, device=like.device)
+    if inputs.ndim != 2 or inputs.shape[0] == 0:
+        raise InputError(f"X has shape {tuple(inputs.shape)} but must be (samples, features) with at least one sample")
+    if not bool(inputs.isfinite().all()):
+        raise InputError("X holds NaN or infinite values; remove or impute them")
+    return inputs.contiguous()
+
+
+def _fingerprint(tensors: Sequence[Tensor]) -> str:
+    digest = hashlib.sha256()
+    for tensor in tensors:
+        digest.update(str((tensor.dtype, tuple(tensor.shape))).encode())
+        digest.update(tensor.detach().cpu().contiguous().numpy().tobytes())
+    return digest.hexdigest()
+
+
+@contextmanager
+def _bar(progress: Progress, total: int) -> Iterator[Callable[[Epoch, int], None]]:
+    """A bar on stderr with the last epoch's numbers, the caller's own callback, or nothing."""
+    if callable(progress):
+        yield progress
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import Progress as Bar
+
+    console = Console(stderr=True)
+    if progress is False or (progress is None and not console.is_terminal):
+        yield lambda epoch, total: None
+        return
+    with Bar(BarColumn(), TextColumn("{task.description}"), TimeRemainingColumn(), console=console) as bar:
+        task = bar.add_task("training", total=total)
+        yield lambda epoch, total: bar.update(task, completed=epoch.epoch, description=str(epoch))

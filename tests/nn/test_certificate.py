@@ -1,0 +1,148 @@
+"""[Ling23]: the closed-form gradients, Condition 1 where it holds, and what is seen where it does not."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+import notsodeep as nsd
+from notsodeep import nn
+from notsodeep.checks import InputError
+from notsodeep.nn.certificate import Norms, ReluWeights, condition, gradients
+
+
+def on_sphere(n: int, d: int, seed: int = 0) -> torch.Tensor:
+    x = torch.randn(n, d, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    return x / x.norm(dim=1, keepdim=True) * math.sqrt(d)
+
+
+def targets(n: int, seed: int = 1) -> torch.Tensor:
+    return torch.randn(n, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def test_the_network_has_the_distribution_of_the_paper():
+    weights = ReluWeights.of(nn.ling23_network(600, 50, 0.08))
+    assert float(weights.W.var()) == pytest.approx(2 * 0.08 / 600, rel=0.02)
+    assert float(weights.U.var()) == pytest.approx(2 / 50, rel=0.03)
+    assert float(weights.a.var()) == pytest.approx(1 / 600, rel=0.15)
+
+
+@pytest.mark.parametrize("name", ["relu", "normalized_relu"])
+def test_lemma_2_agrees_with_autograd(name):
+    net = nn.DEQNet(nsd.DEQ(name, 0.1, 0.5), 6, 40, tol=1e-13, dtype=torch.float64)
+    X, y = on_sphere(8, 6), targets(8)
+    weights = ReluWeights.of(net)
+    closed = gradients(net, weights, X, y)
+    (0.5 * ((net(X)[:, 0] - y) ** 2).sum()).backward()
+    gain = math.sqrt(2) if name == "normalized_relu" else 1.0
+    # W = gain·σ_a A/√m, U = gain·σ_b B, a/√m
+    torch.testing.assert_close(net.recurrent.grad, closed.W * gain * math.sqrt(0.1 / 40), rtol=1e-8, atol=1e-8)
+    torch.testing.assert_close(net.input.grad, closed.U * gain * math.sqrt(0.5), rtol=1e-8, atol=1e-8)
+    torch.testing.assert_close(net.readout.grad[0], closed.a / math.sqrt(40), rtol=1e-8, atol=1e-8)
+    torch.testing.assert_close(closed.prediction, net(X)[:, 0].detach(), rtol=1e-10, atol=1e-10)
+    # and with the matrices themselves as variables: w = (D⁻¹ − Wᵀ)⁻¹ a r, dense, sample by sample
+    Z = closed.state
+    expected = torch.zeros_like(weights.W)
+    for i in range(8):
+        D = torch.diag((weights.W @ Z[i] + weights.U @ X[i] > 0).double())
+        flow = D @ torch.linalg.solve(torch.eye(40, dtype=torch.float64) - weights.W.t() @ D, weights.a)
+        expected += (closed.prediction[i] - y[i]) * torch.outer(flow, Z[i])
+    torch.testing.assert_close(closed.W, expected, rtol=1e-8, atol=1e-8)
+
+
+def certified() -> tuple[nn.DEQNet, torch.Tensor, torch.Tensor]:
+    """Few orthogonal samples, a small readout, and targets near the first predictions."""
+    net = nn.ling23_network(300, 8, 0.001, readout_norm=0.02, tol=1e-12)
+    X = torch.linalg.qr(on_sphere(8, 8))[0][:2] * math.sqrt(8)
+    shift = targets(2)
+    return net, X, net(X)[:, 0].detach() + 0.02 * shift / shift.norm()
+
+
+def test_where_condition_1_holds_the_bound_is_never_violated():
+    net, X, y = certified()
+    found = nn.certificate(net, X, y)
+    assert found.holds
+    assert all(line.margin > 1 for line in found.inequalities)
+    assert found.required_width < 300 * 20
+    seen = nn.descend(net, X, y, steps=120)
+    assert all(seen.checks.values()), seen
+    assert seen.loss[-1] < 0.9 * seen.loss[0]
+    assert 0 < seen.step < found.max_step
+    # the network was updated: its loss is the last one recorded
+    assert 0.5 * float(((net(X)[:, 0].detach() - y) ** 2).sum()) == pytest.approx(seen.loss[-1], rel=1e-6)
+
+
+def test_at_ordinary_widths_the_condition_fails_but_the_behaviour_is_seen():
+    net = nn.ling23_network(256, 40, 0.02, tol=1e-9)
+    X, y = on_sphere(10, 40), targets(10)
+    found = nn.certificate(net, X, y)
+    assert not found.holds
+    assert math.isinf(found.required_width)  # the third inequality never improves with the width …
+    assert 0 < found.required_readout < found.norms.a  # … but with a smaller readout
+    assert "no width suffices" in str(found)
+    seen = nn.descend(net, X, y, steps=120, step=0.02 / found.lambda0)
+    assert all(seen.checks.values()), seen
+    assert seen.loss[-1] < 0.3 * seen.loss[0]
+
+
+def test_the_monitor_notices_a_step_that_is_too_large():
+    net = nn.ling23_network(128, 20, 0.02, tol=1e-8, on_failure="ignore", max_iter=50)
+    X, y = on_sphere(6, 20), 3 * targets(6)
+    found = nn.certificate(net, X, y, width=False)
+    seen = nn.descend(net, X, y, steps=5, step=8 / found.lambda0)
+    assert not seen.checks["loss below the bound"]
+
+
+def test_the_best_delta_beats_every_other_one():
+    norms = Norms(W=0.3, U=2.0, a=0.05, X=3.0, error=0.01)
+    best = condition(500.0, norms)
+    worst = min(line.margin for line in best.inequalities)
+    from notsodeep.nn.certificate import _at_delta
+
+    for delta in np.geomspace(1e-5, 0.69, 300):
+        assert min(line.margin for line in _at_delta(500.0, norms, float(delta)).inequalities) <= worst * (1 + 1e-6)
+    # the three lines, written out once more
+    d, rw, ru, ra = best.delta, 0.3 + best.delta, 2.0 + best.delta, 0.05 + best.delta
+    cw, cu, ca = ru * ra / (1 - rw) ** 2, ra / (1 - rw), ru / (1 - rw)
+    assert [line.right for line in best.inequalities] == pytest.approx(
+        [
+            4 / d * max(cw, cu, ca) * 3 * 0.01,
+            4 * (2 + 2**0.5) / ra * (cw**2 + cu**2) * 9 * 0.01,
+            4 * (cw**2 + cu**2) * 9,
+        ]
+    )
+    assert best.max_step == pytest.approx(min(2 / 500, 2 * (cw**2 + cu**2) / ((cw**2 + cu**2 + ca**2) ** 2 * 9)))
+    assert best.rate(1e-4) == pytest.approx(1 - 1e-4 * 500 / 2)
+
+
+def test_the_smallest_eigenvalue_grows_like_the_population_one():
+    X = on_sphere(5, 20)
+    net = nn.ling23_network(1500, 20, 0.05, tol=1e-8)
+    population = np.linalg.eigvalsh(net.deq.kernel(X.numpy(), kind="ck"))[0]
+    found = nn.certificate(net, X, targets(5), width=False)
+    assert found.lambda0 / 1500 == pytest.approx(population, rel=0.25)
+    assert found.lambda0 >= 750 * population
+
+
+@pytest.mark.parametrize(
+    ("deq", "outputs", "message"),
+    [
+        (nsd.DEQ("tanh", 0.1, 0.5), 1, "relu and normalized_relu"),
+        (nsd.DEQ("relu", 0.1, 0.5, 0.1), 1, "bias=0"),
+        (nsd.DEQ("relu", 0.1, 0.5), 2, "one output"),
+    ],
+)
+def test_networks_outside_the_theorem_are_refused(deq, outputs, message):
+    with pytest.raises(InputError, match=message):
+        nn.certificate(nn.DEQNet(deq, 4, 10, outputs, dtype=torch.float64), on_sphere(2, 4), targets(2))
+
+
+def test_bad_targets_are_refused():
+    net = nn.ling23_network(10, 4)
+    with pytest.raises(InputError, match="3 entries for 2 samples"):
+        nn.certificate(net, on_sphere(2, 4), targets(3))
+    with pytest.raises(InputError, match="NaN"):
+        nn.certificate(net, on_sphere(2, 4), torch.tensor([1.0, math.nan]))

@@ -1,0 +1,202 @@
+"""The solvers: they agree, they tell the truth, and each earns its place."""
+
+from __future__ import annotations
+
+import math
+import warnings
+
+import pytest
+import torch
+
+import notsodeep as nsd
+from notsodeep import nn
+from notsodeep.checks import ConvergenceWarning, InputError, NotConvergedError
+from notsodeep.nn.fixed_point import solve
+from notsodeep.nn.implicit import Adjoint
+from notsodeep.nn.solvers import SOLVERS, gmres, stepper
+
+DEQ = nsd.DEQ("tanh", recurrent=0.2, input=0.8, bias=0.1)
+
+
+def data(n: int = 12, p: int = 20, dtype: torch.dtype = torch.float64) -> torch.Tensor:
+    return torch.randn(n, p, generator=torch.Generator().manual_seed(5), dtype=dtype) / math.sqrt(p)
+
+
+def true_residual(net: nn.DEQNet, x: torch.Tensor, z: torch.Tensor) -> torch.Tensor:
+    """‖f(z) − z‖/‖f(z)‖ from the definition, in float64."""
+    A, B, b = net.recurrent.double(), net.input.double(), net.bias.double()
+    deq = net.deq
+    u = z.double() @ A.t() * deq.recurrent**0.5 + x.double() @ B.t() * deq.input**0.5 + deq.bias**0.5 * b
+    image = torch.as_tensor(deq.activation(u.detach().numpy())) / net.width**0.5
+    return ((image - z.double()).norm(dim=1) / image.norm(dim=1)).detach()
+
+
+@pytest.mark.parametrize("name", ["tanh", "normalized_relu", "gelu"])
+def test_all_solvers_find_the_same_equilibrium(name):
+    deq = nsd.DEQ(name, recurrent=0.1, input=0.8, bias=0.1)
+    x = data()
+    with torch.no_grad():
+        found = {s: nn.DEQNet(deq, 20, 150, solver=s, tol=1e-12, dtype=torch.float64).equilibrium(x) for s in SOLVERS}
+    for state in found.values():
+        torch.testing.assert_close(state, found["picard"], rtol=0, atol=1e-11)
+
+
+@pytest.mark.parametrize(("dtype", "tol"), [(torch.float32, 1e-6), (torch.float64, 1e-11)])
+@pytest.mark.parametrize("solver", SOLVERS)
+def test_the_reported_residual_is_the_one_of_the_returned_state(solver, dtype, tol):
+    net = nn.DEQNet(DEQ, 20, 150, solver=solver, tol=tol, dtype=dtype)
+    x = data(dtype=dtype)
+    measured = true_residual(net, x, net.equilibrium(x))
+    report = net.last_solve
+    assert report.converged
+    assert report.residual <= tol
+    noise = 20 * torch.finfo(dtype).eps
+    assert (measured - report.residuals.double()).abs().max() <= noise
+
+
+def linear(matrix: torch.Tensor, right: torch.Tensor) -> Adjoint:
+    """The map w ↦ right + w matrix."""
+    return Adjoint(matrix, right, 1.0, torch.ones_like(right))
+
+
+def spectrum(eigenvalues: torch.Tensor, seed: int = 0) -> torch.Tensor:
+    size = len(eigenvalues)
+    q = torch.linalg.qr(torch.randn(size, size, generator=torch.Generator().manual_seed(seed), dtype=torch.float64))[0]
+    return q @ torch.diag(eigenvalues) @ q.t()
+
+
+@pytest.mark.parametrize("solver", ["anderson", "broyden", "newton"])
+def test_acceleration_pays_where_plain_steps_are_slow(solver):
+    values = torch.linspace(-0.3, 0.3, 40, dtype=torch.float64)
+    values[-2:] = torch.tensor([0.97, -0.95])
+    right = torch.randn(8, 40, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    matrix = spectrum(values)
+    exact = torch.linalg.solve(torch.eye(40, dtype=torch.float64) - matrix.t(), right.t()).t()
+    plain = solve(linear(matrix, right), right, stepper("picard", {}), 1e-10, 2000)
+    fast = solve(linear(matrix, right), right, stepper(solver, {}), 1e-10, 2000)
+    assert plain.report.converged
+    assert plain.report.iterations > 300
+    assert fast.report.converged
+    assert fast.report.iterations < 40
+    torch.testing.assert_close(fast.state, exact, rtol=1e-7, atol=1e-7)
+
+
+@pytest.mark.parametrize("solver", ["anderson", "broyden", "newton"])
+def test_linear_maps_that_plain_steps_cannot_solve(solver):
+    values = torch.linspace(-0.5, 0.5, 30, dtype=torch.float64)
+    values[0] = -1.6
+    right = torch.randn(4, 30, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    plain = solve(linear(spectrum(values), right), right, stepper("picard", {}), 1e-9, 300)
+    assert not plain.report.converged
+    if solver == "newton":
+        assert solve(linear(spectrum(values), right), right, stepper(solver, {}), 1e-9, 300).report.converged
+    report = solve(linear(spectrum(values), right), right, stepper(solver, {}), 1e-9, 300).report
+    assert report.converged == (report.residual <= 1e-9)
+
+
+def test_gmres_is_exact_after_as_many_steps_as_distinct_eigenvalues():
+    values = torch.tensor([0.5, 0.5, -0.25, 2.0, 2.0, 3.0], dtype=torch.float64)
+    matrix = spectrum(values)
+    right = torch.randn(3, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    right[1] = 0
+    calls = 0
+
+    def operator(v: torch.Tensor) -> torch.Tensor:
+        nonlocal calls
+        calls += 1
+        return v @ matrix.t()
+
+    solution = gmres(operator, right, 1e-12, 30)
+    torch.testing.assert_close(solution @ matrix.t(), right, rtol=1e-10, atol=1e-10)
+    assert calls <= 5
+
+
+def test_newton_converges_quadratically():
+    net = nn.DEQNet(nsd.DEQ("tanh", 0.24, 0.8), 20, 200, solver="newton", tol=1e-13, dtype=torch.float64)
+    net(data())
+    assert net.last_solve.iterations <= 6
+
+
+@pytest.mark.parametrize("solver", SOLVERS)
+def test_a_warm_start_costs_less(solver):
+    net = nn.DEQNet(DEQ, 20, 100, solver=solver, tol=1e-10, dtype=torch.float64)
+    x = data()
+    state = net.equilibrium(x)
+    cold = net.last_solve.iterations
+    net(x * (1 + 1e-6), start=state)
+    assert net.last_solve.converged
+    assert net.last_solve.iterations < cold
+    net(x, start=state)
+    assert net.last_solve.iterations == 1
+
+
+@pytest.mark.parametrize("solver", SOLVERS)
+def test_not_converging_is_never_silent(solver):
+    x = data()
+    net = nn.DEQNet(DEQ, 20, 60, solver=solver, tol=1e-12, max_iter=2, dtype=torch.float64)
+    with pytest.warns(ConvergenceWarning, match=r"forward solve did not converge for 12 of 12 samples.*max_iter"):
+        net(x)
+    assert not net.last_solve.converged
+    assert net.last_solve.iterations == 2
+    strict = nn.DEQNet(DEQ, 20, 60, solver=solver, tol=1e-12, max_iter=2, on_failure="raise", dtype=torch.float64)
+    with pytest.raises(NotConvergedError, match="forward"):
+        strict(x)
+    quiet = nn.DEQNet(DEQ, 20, 60, solver=solver, tol=1e-12, max_iter=2, on_failure="ignore", dtype=torch.float64)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        quiet(x)
+    assert not quiet.last_solve.converged
+
+
+def test_a_backward_solve_that_does_not_converge_is_not_silent_either():
+    net = nn.DEQNet(DEQ, 20, 60, tol=1e-6, backward_tol=1e-12, backward_max_iter=2, dtype=torch.float64)
+    output = net(data()).sum()
+    with pytest.warns(ConvergenceWarning, match="backward"):
+        output.backward()
+    assert net.last_solve.converged
+    assert not net.last_solve.backward.converged
+
+
+@pytest.mark.parametrize("solver", SOLVERS)
+def test_diverging_samples_are_reported_and_do_not_spoil_the_others(solver):
+    deq = nsd.DEQ("identity", recurrent=0.2, input=0.8)
+    net = nn.DEQNet(deq, 5, 40, solver=solver, tol=1e-10, on_failure="ignore", dtype=torch.float64, max_iter=60)
+    with torch.no_grad():
+        net.recurrent *= 6  # spectral radius well above 1
+        net(data(3, 5))
+        report = net.last_solve
+        assert report.converged == (report.residual <= 1e-10)
+        assert not (report.converged and solver == "picard")
+        state = net.equilibrium(torch.zeros(3, 5, dtype=torch.float64))
+    assert net.last_solve.converged  # zero is an equilibrium of the identity
+    assert bool((state == 0).all())
+
+
+def test_a_tolerance_below_the_resolution_is_refused():
+    net = nn.DEQNet(DEQ, 20, 30, tol=1e-9)
+    with pytest.raises(InputError, match=r"tol=1e-09 is below what torch.float32 resolves.*float64"):
+        net(data(dtype=torch.float32))
+    assert net.double()(data()).isfinite().all()
+
+
+@pytest.mark.parametrize(
+    ("solver", "options", "message"),
+    [
+        ("andersen", {}, "did you mean 'anderson'"),
+        ("anderson", {"memori": 3}, "did you mean 'memory'"),
+        ("picard", {"memory": 3}, "takes no options"),
+        ("anderson", {"max_iters": 3}, "did you mean 'max_iter'"),
+        ("anderson", {"backwards": "implicit"}, "did you mean 'backward'"),
+        ("anderson", {"memory": 0}, "integer ≥ 1"),
+        ("anderson", {"tol": -1.0}, "positive"),
+        ("anderson", {"backward": "implict"}, "did you mean 'implicit'"),
+        ("anderson", {"backward_solver": "newtonn"}, "did you mean 'newton'"),
+        ("anderson", {"on_failure": "rise"}, "did you mean 'raise'"),
+        ("anderson", {"initialization": "gauss"}, "did you mean 'gaussian'"),
+        ("anderson", {"dtype": torch.float16}, "float32 or torch.float64"),
+        ("anderson", {"seed": -1}, "integer ≥ 0"),
+    ],
+)
+def test_misspelt_names_are_refused_with_the_nearest_one(solver, options, message):
+    with pytest.raises(InputError, match=message):
+        nn.DEQNet(DEQ, 5, 10, solver=solver, **options)
