@@ -21,11 +21,11 @@ def digits() -> Study:
 
 
 def test_both_networks_learn_and_the_explicit_one_is_cheaper(digits: Study) -> None:
-    result = compare(digits, width=64, epochs=15)
+    result = compare(digits, width=64, epochs=10)
     for network in (result.implicit, result.explicit):
         assert network.test_accuracy == network.curve[-1]
-        assert network.test_accuracy > 0.8  # ten classes
-        assert len(network.curve) == 15
+        assert network.test_accuracy > 0.5  # ten classes; chance is 0.1
+        assert len(network.curve) == 10
     assert result.implicit.parameters == result.explicit.parameters  # σ_a A and W_2 have the same shape
     assert result.explicit.evaluations == 2
     assert result.implicit.evaluations > 3
@@ -44,6 +44,9 @@ def test_what_cannot_be_compared(digits: Study) -> None:
     assert possible(digits)
     rng = np.random.default_rng(0)
     unlabelled = data.Data("noise", rng.normal(size=(30, 40)))
-    assert not possible(study(nsd.DEQ("relu", 0.2, 0.8), unlabelled))
+    plain = study(nsd.DEQ("relu", 0.2, 0.8), unlabelled)
+    assert not possible(plain)
+    with pytest.raises(nsd.InputError, match="has no labels"):
+        compare(plain)
     labelled = data.Data("noise", unlabelled.X, np.arange(30) % 2)
     assert not possible(study(nsd.DEQ("relu", 0.3, 0.8), labelled))  # no equilibrium is sure at finite width

@@ -306,6 +306,8 @@ class _LowRank:
         root = np.sqrt(size[keep])  # unit columns of U
         values, vectors = np.linalg.eigh(root[:, None] * self.core[np.ix_(keep, keep)] * root)
         used = np.abs(values) > 1e-12 * np.abs(values).max()
+        if not used.any():  # an odd activation on one class: no low-rank part
+            return np.empty(0)
         values, frame = values[used], vectors[:, used] / root[:, None]
 
         def curves(z: Array) -> Array:

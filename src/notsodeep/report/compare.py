@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from notsodeep.checks import InputError
 from notsodeep.report.study import Study
 
 __all__ = ["Comparison", "Trained", "compare", "possible"]
@@ -130,6 +131,8 @@ def compare(
 
     from notsodeep import nn
 
+    if study.data.labels is None:
+        raise InputError(f"data={study.data.name!r} has no labels; a comparison needs something to learn")
     names, labels = np.unique(study.data.labels, return_inverse=True)
     kept, held = train_test_split(np.arange(len(labels)), test_size=0.3, random_state=seed, stratify=labels)
     center = study.data.X[kept].mean(axis=0)
@@ -140,10 +143,10 @@ def compare(
         "implicit": nn.DEQNet(study.deq.centered(1.0), *shape, tol=_TOLERANCE, seed=seed),
         "explicit": nn.ExplicitNet(study.network, *shape, seed=seed),
     }
-    histories = {}
-    for name, network in networks.items():
-        histories[name] = nn.fit(
-            network,
+
+    def train(name: str) -> nn.History:
+        return nn.fit(
+            networks[name],
             X[kept],
             labels[kept],
             epochs=epochs,
@@ -151,8 +154,10 @@ def compare(
             lr=3e-3,
             validation=(X[held], labels[held]),
             seed=seed,
-            progress=lambda epoch, total, name=name: step(f"training the {name} network", epoch.epoch / total),
+            progress=lambda epoch, total: step(f"training the {name} network", epoch.epoch / total),
         )
+
+    histories = {name: train(name) for name in networks}
     sample = torch.as_tensor(X[held], dtype=torch.float32)
     times = _inference(networks, sample)
     trained = {}
