@@ -15,7 +15,7 @@ from notsodeep.report.study import Study
 __all__ = ["Comparison", "Trained", "compare", "possible"]
 
 _TOLERANCE = 1e-4  # of the equilibrium: what DEQs are trained with in practice
-_ROUNDS = 7  # of the inference timing
+_ROUNDS = 15  # of the inference timing
 
 
 @dataclass(frozen=True)
