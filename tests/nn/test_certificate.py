@@ -55,7 +55,7 @@ def test_lemma_2_agrees_with_autograd(name):
 
 def certified() -> tuple[nn.DEQNet, torch.Tensor, torch.Tensor]:
     """Few orthogonal samples, a small readout, and targets near the first predictions."""
-    net = nn.ling23_network(300, 8, 0.001, readout_norm=0.02, tol=1e-12)
+    net = nn.ling23_network(300, 8, 0.001, readout_norm=0.02, tol=1e-12, solver="picard")
     X = torch.linalg.qr(on_sphere(8, 8))[0][:2] * math.sqrt(8)
     shift = targets(2)
     return net, X, net(X)[:, 0].detach() + 0.02 * shift / shift.norm()
@@ -67,25 +67,25 @@ def test_where_condition_1_holds_the_bound_is_never_violated():
     assert found.holds
     assert all(line.margin > 1 for line in found.inequalities)
     assert found.required_width < 300 * 20
-    seen = nn.descend(net, X, y, steps=120)
+    seen = nn.descend(net, X, y, steps=60)
     assert all(seen.checks.values()), seen
-    assert seen.loss[-1] < 0.9 * seen.loss[0]
+    assert seen.loss[-1] < 0.95 * seen.loss[0]
     assert 0 < seen.step < found.max_step
     # the network was updated: its loss is the last one recorded
     assert 0.5 * float(((net(X)[:, 0].detach() - y) ** 2).sum()) == pytest.approx(seen.loss[-1], rel=1e-6)
 
 
 def test_at_ordinary_widths_the_condition_fails_but_the_behaviour_is_seen():
-    net = nn.ling23_network(256, 40, 0.02, tol=1e-9)
+    net = nn.ling23_network(256, 40, 0.02, tol=1e-8, solver="picard")
     X, y = on_sphere(10, 40), targets(10)
     found = nn.certificate(net, X, y)
     assert not found.holds
     assert math.isinf(found.required_width)  # the third inequality never improves with the width …
     assert 0 < found.required_readout < found.norms.a  # … but with a smaller readout
     assert "no width suffices" in str(found)
-    seen = nn.descend(net, X, y, steps=120, step=0.02 / found.lambda0)
+    seen = nn.descend(net, X, y, steps=60, step=0.03 / found.lambda0)
     assert all(seen.checks.values()), seen
-    assert seen.loss[-1] < 0.3 * seen.loss[0]
+    assert seen.loss[-1] < 0.4 * seen.loss[0]
 
 
 def test_the_monitor_notices_a_step_that_is_too_large():

@@ -160,7 +160,7 @@ def test_a_backward_solve_that_does_not_converge_is_not_silent_either():
 @pytest.mark.parametrize("solver", SOLVERS)
 def test_diverging_samples_are_reported_and_do_not_spoil_the_others(solver):
     deq = nsd.DEQ("identity", recurrent=0.2, input=0.8)
-    net = nn.DEQNet(deq, 5, 40, solver=solver, tol=1e-10, on_failure="ignore", dtype=torch.float64, max_iter=60)
+    net = nn.DEQNet(deq, 5, 40, solver=solver, tol=1e-10, on_failure="ignore", dtype=torch.float64, max_iter=12)
     with torch.no_grad():
         net.recurrent *= 6  # spectral radius well above 1
         net(data(3, 5))

@@ -288,7 +288,7 @@ def condition(lambda0: float, norms: Norms) -> Certificate:
     return _at_delta(lambda0, norms, delta)
 
 
-def _lines(lambda0: float, norms: Norms, delta: Any) -> tuple[Any, ...]:
+def _lines(norms: Norms, delta: Any) -> tuple[Any, ...]:
     """ρ's, c's and the right-hand sides of Condition 1; δ may be an array."""
     rho_w, rho_u, rho_a = norms.W + delta, norms.U + delta, norms.a + delta
     c_w, c_u, c_a = rho_u * rho_a / (1 - rho_w) ** 2, rho_a / (1 - rho_w), rho_u / (1 - rho_w)
@@ -299,7 +299,7 @@ def _lines(lambda0: float, norms: Norms, delta: Any) -> tuple[Any, ...]:
 
 
 def _worst_margins(lambda0: float, norms: Norms, delta: Any) -> Any:
-    _, _, (first, second, third) = _lines(lambda0, norms, delta)
+    _, _, (first, second, third) = _lines(norms, delta)
     # logarithms of left/right, which also order the margins when λ0 is 0 or the error vanishes
     left = math.log(max(lambda0, 1e-300))
     tiny = 1e-300
@@ -309,8 +309,7 @@ def _worst_margins(lambda0: float, norms: Norms, delta: Any) -> Any:
 
 
 def _at_delta(lambda0: float, norms: Norms, delta: float) -> Certificate:
-    rho, c, (first, second, third) = _lines(lambda0, norms, delta)
-    (c_w, c_u, c_a) = c
+    (rho_w, rho_u, rho_a), (c_w, c_u, c_a), (first, second, third) = _lines(norms, delta)
     lines = (
         Inequality("λ0 ≥ (4/δ) max(c_w, c_u, c_a) ‖X‖ ‖ŷ−y‖", lambda0, float(first)),
         Inequality("λ0^{3/2} ≥ 4(2+√2) (c_w²+c_u²) ‖X‖² ‖ŷ−y‖ / ρ_a", lambda0**1.5, second),
@@ -318,7 +317,7 @@ def _at_delta(lambda0: float, norms: Norms, delta: float) -> Certificate:
     )
     sharp = 2 * (c_w**2 + c_u**2) / ((c_w**2 + c_u**2 + c_a**2) ** 2 * norms.X**2)
     max_step = min(2 / lambda0 if lambda0 > 0 else math.inf, sharp)
-    return Certificate(lambda0, norms, delta, *rho, *c, lines, max_step)
+    return Certificate(lambda0, norms, delta, rho_w, rho_u, rho_a, c_w, c_u, c_a, lines, max_step)
 
 
 def _required(net: DEQNet, smallest: float, norms: Norms) -> tuple[float, float]:

@@ -1,0 +1,198 @@
+"""From any DEQ to its explicit equivalent, and out of Python."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+import torch
+
+import notsodeep as nsd
+from notsodeep import nn
+from notsodeep.checks import InputError
+
+
+def gaussian(n: int, p: int, seed: int = 0, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    return torch.randn(n, p, generator=torch.Generator().manual_seed(seed), dtype=dtype) / p**0.5
+
+
+class Theirs(torch.nn.Module):
+    """A DEQ as somebody else writes it: linear layers, a function, a loop."""
+
+    def __init__(self, m: int, p: int, act=torch.tanh) -> None:
+        super().__init__()
+        generator = torch.Generator().manual_seed(0)
+        self.W, self.U = torch.nn.Linear(m, m, bias=False), torch.nn.Linear(p, m, bias=False)
+        self.out = torch.nn.Linear(m, 2)
+        self.act = act
+        with torch.no_grad():
+            self.W.weight.normal_(0, (0.2 / m) ** 0.5, generator=generator)
+            self.U.weight.normal_(0, 0.8**0.5, generator=generator)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        h = torch.zeros(len(x), self.W.out_features)
+        for _ in range(40):
+            h = self.act(self.W(h) + self.U(x))
+        return self.out(h)
+
+
+def test_a_fresh_network_meets_every_assumption_and_gets_its_own_match():
+    deq = nsd.DEQ("tanh", recurrent=0.2, input=0.8)
+    found = nn.match_module(nn.DEQNet(deq, 300, 400, 3), 2 * gaussian(60, 300))
+    assert found.trustworthy, str(found)
+    assert found.deq.recurrent == pytest.approx(0.2, rel=0.02)
+    assert found.deq.input == pytest.approx(0.8, rel=0.02)
+    assert found.tau0 == pytest.approx(2.0, rel=0.05)
+    assert found.match.exact
+    assert (found.network.in_features, found.network.width, found.network.out_features) == (300, 400, 3)
+    theory = nsd.match(found.deq, tau0=found.tau0).network
+    assert str(found.network.explicit) == str(theory)
+
+
+@pytest.mark.parametrize("phi", [torch.tanh, torch.nn.Tanh(), "tanh", nsd.activation("tanh"), lambda x: torch.tanh(x)])
+def test_somebody_elses_module_is_understood(phi):
+    found = nn.match_module(Theirs(200, 100, torch.tanh), gaussian(30, 100), activation=phi)
+    assert found.trustworthy, str(found)
+    assert found.network.out_features == 2
+    assert found.deq.activation.lipschitz == pytest.approx(1.0, rel=1e-6)
+    assert found.match.residual < 1e-6
+
+
+def test_bare_weights_are_enough():
+    theirs = Theirs(200, 100, torch.relu)
+    weights = {"W": theirs.W.weight, "U": theirs.U.weight, "phi": torch.relu}
+    found = nn.match_module(weights, gaussian(30, 100))
+    assert found.match.family == "leaky_relu"
+    named = nn.match_module(
+        {}, gaussian(30, 100), weight=theirs.W.weight, input_weight=theirs.U.weight, activation="relu"
+    )
+    assert str(named.match) == str(found.match)
+    with pytest.raises(InputError, match="only weights"):
+        nn.match_module(weights, gaussian(30, 100), distill=1)
+
+
+def test_weights_that_training_has_changed_are_named():
+    net = nn.DEQNet(nsd.DEQ("tanh", 0.05, 0.8), 100, 200)
+    with torch.no_grad():
+        net.recurrent += 1.2  # a rank-one outlier
+    found = nn.match_module(net, gaussian(30, 100))
+    failed = {one.name for one in found.assumptions if not one.holds}
+    assert {"‖W‖/(2σ_a)", "mean of W, in σ"} <= failed
+    assert not found.trustworthy
+    assert "FAIL" in str(found)
+    uneven = nn.match_module(
+        nn.DEQNet(nsd.DEQ("tanh", 0.1, 0.8), 100, 200), gaussian(30, 100) * torch.arange(30.0)[:, None]
+    )
+    assert [one.name for one in uneven.assumptions if not one.holds] == ["spread of ‖x‖²"]
+
+
+def test_the_matched_network_has_the_kernel_of_the_deq():
+    deq = nsd.DEQ("relu", 0.2, 0.8)
+    X = gaussian(80, 400, dtype=torch.float64)
+    found = nn.match_module(nn.DEQNet(deq, 400, 300, dtype=torch.float64), X)
+    centred = deq.centered(found.tau0).kernel(X.numpy(), kind="ck")
+    matched = found.network.explicit.kernel(X.numpy(), kind="ck")
+    plain = nsd.Explicit(["relu"]).centered(found.tau0).kernel(X.numpy(), kind="ck")
+    error = np.linalg.norm(matched - centred, 2) / np.linalg.norm(centred, 2)
+    assert error < 0.1
+    assert error < 0.3 * np.linalg.norm(plain - centred, 2) / np.linalg.norm(centred, 2)
+
+
+def test_distillation_brings_the_outputs_together():
+    teacher, X = Theirs(120, 20), gaussian(200, 20)
+    found = nn.match_module(teacher, X, distill=40, lr=0.02)
+    assert found.distillation.last.loss < 0.1 * found.distillation.epochs[0].loss
+    again = nn.match_module(teacher, X, distill=40, lr=0.02)
+    assert torch.equal(again.network(X), found.network(X))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"weight": torch.zeros(3, 4)}, r"W has shape \(3, 4\)"),
+        ({"weight": torch.zeros(3)}, "must be a matrix"),
+        ({"weight": torch.full((5, 5), torch.nan)}, "W holds NaN"),
+        ({"activation": "rellu"}, "did you mean 'relu'"),
+        ({"lr": 0.1}, "pass distill"),
+    ],
+)
+def test_bad_modules_are_refused(arguments, message):
+    module = {"W": torch.eye(5) * 0.3, "U": torch.ones(5, 2), "phi": "tanh"}
+    with pytest.raises(InputError, match=message):
+        nn.match_module(module, gaussian(4, 2), **arguments)
+
+
+def test_missing_parts_are_named():
+    with pytest.raises(InputError, match="pass weight="):
+        nn.match_module(torch.nn.Identity(), gaussian(4, 2))
+    with pytest.raises(InputError, match="pass activation="):
+        nn.match_module({"W": torch.eye(3), "U": torch.eye(3)}, gaussian(4, 3))
+    with pytest.raises(InputError, match=r"takes \(batch, 2\)"):
+        nn.match_module({"W": torch.eye(3), "U": torch.ones(3, 2), "phi": "tanh"}, gaussian(4, 3))
+
+
+REGISTERED = [name for name in nsd.activation_names() if name != "piecewise_linear"]
+
+
+def test_onnx_computes_the_same_outputs(tmp_path):
+    onnxruntime = pytest.importorskip("onnxruntime")
+    bent = nsd.activation("piecewise_linear", kinks=[-0.7, -0.1, 0.4], slopes=[0.2, 1.0, -0.5, 0.3])
+    x = 2 * gaussian(9, 7)
+    for name in [*REGISTERED, "bent"]:
+        phi = 1.4 * (bent if name == "bent" else nsd.activation(name)).stretched(0.9) - 0.1
+        net = nn.ExplicitNet(nsd.Explicit([phi, phi]), 7, [33, 20], 4)
+        path = nn.export_onnx(net, tmp_path / f"{name}.onnx")
+        session = onnxruntime.InferenceSession(path.read_bytes(), providers=["CPUExecutionProvider"])
+        (found,) = session.run(None, {"x": x.numpy()})
+        np.testing.assert_allclose(found, net(x).detach().numpy(), atol=1e-5, rtol=1e-5, err_msg=name)
+
+
+def test_what_cannot_be_exported_is_refused(tmp_path):
+    with pytest.raises(InputError, match="match a DEQ first"):
+        nn.export_onnx(nn.DEQNet(nsd.DEQ("tanh", 0.1, 0.5), 3, 4), tmp_path / "net.onnx")
+    custom = nn.ExplicitNet(nsd.Explicit([np.arctan]), 3, 4)
+    with pytest.raises(InputError, match="cannot be exported to ONNX"):
+        nn.export_onnx(custom, tmp_path / "net.onnx")
+    with pytest.raises(InputError, match="cannot be written to a file"):
+        nn.save(custom, tmp_path / "net.safetensors")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_networks_survive_the_disk(tmp_path, dtype):
+    x = gaussian(4, 6, dtype=dtype)
+    deep = nn.DEQNet(nsd.DEQ("gelu", 0.1, 0.8, 0.2), 6, 20, 3, solver="broyden", memory=4, tol=1e-5, dtype=dtype)
+    learned = nn.ExplicitNet(
+        nsd.Explicit(["leaky_relu", "tanh"]), 6, [9, 8], 2, learnable=["scale", "shift"], dtype=dtype
+    )
+    with torch.no_grad():
+        learned.activations[0].scale.mul_(1.7)
+    for net in (deep, learned):
+        again = nn.load(nn.save(net, tmp_path / "net.safetensors"))
+        assert torch.equal(again(x), net(x))
+        assert repr(again) == repr(net)
+    assert nn.load(nn.save(deep, tmp_path / "net.safetensors")).solve_options == deep.solve_options
+
+
+def test_damaged_files_are_refused(tmp_path):
+    path = tmp_path / "net.safetensors"
+    with pytest.raises(InputError, match="does not exist"):
+        nn.load(path)
+    path.write_bytes(b"not a network")
+    with pytest.raises(InputError, match="not a readable safetensors file"):
+        nn.load(path)
+    import safetensors.torch
+
+    safetensors.torch.save_file({"a": torch.zeros(1)}, path)
+    with pytest.raises(InputError, match="holds no network"):
+        nn.load(path)
+    with pytest.raises(InputError, match="folder"):
+        nn.save(nn.ExplicitNet(nsd.Explicit(["relu"]), 2, 3), tmp_path / "absent" / "net.safetensors")
+
+
+def test_files_hold_no_pickle(tmp_path):
+    path = nn.save(nn.DEQNet(nsd.DEQ("relu", 0.1, 0.8), 2, 3), tmp_path / "net.safetensors")
+    size = int.from_bytes(path.read_bytes()[:8], "little")
+    header = json.loads(path.read_bytes()[8 : 8 + size])
+    assert set(header) == {"__metadata__", "input", "readout", "recurrent"}

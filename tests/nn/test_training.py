@@ -1,0 +1,219 @@
+"""Training: it learns, it is deterministic, and it survives being killed at any moment."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+
+import notsodeep as nsd
+from notsodeep import nn
+from notsodeep.checks import InputError, NotConvergedError
+
+
+def task(n: int = 120, p: int = 8) -> tuple[torch.Tensor, torch.Tensor]:
+    x = torch.randn(n, p, generator=torch.Generator().manual_seed(0)) / p**0.5
+    return x, (x[:, 0] * x[:, 1] > 0).long() + (x[:, 2] > 0).long()
+
+
+def deep(**options) -> nn.DEQNet:
+    return nn.DEQNet(nsd.DEQ("relu", 0.15, 0.8), 8, 48, 3, tol=1e-5, **options)
+
+
+def shallow() -> nn.ExplicitNet:
+    return nn.ExplicitNet(nsd.Explicit(["leaky_relu", "tanh"]), 8, 48, 3)
+
+
+@pytest.mark.parametrize("build", [deep, shallow])
+@pytest.mark.parametrize(("optimizer", "lr"), [("adam", 0.03), ("sgd", 1.0)])
+def test_both_networks_learn(build, optimizer, lr):
+    x, y = task()
+    net = build()
+    history = nn.fit(net, x, y, epochs=25, batch_size=40, optimizer=optimizer, lr=lr, validation=(x, y))
+    assert history.last.accuracy > (0.8 if optimizer == "adam" else 0.55)
+    assert history.last.loss < 0.9 * history.epochs[0].loss
+    assert (history.last.iterations is None) == (build is shallow)
+    assert history.last.validation_accuracy == pytest.approx(float((net(x).argmax(1) == y).float().mean()))
+
+
+def test_squared_loss_and_arrays():
+    x, y = task()
+    targets = np.eye(3)[y.numpy()]
+    history = nn.fit(shallow(), x.numpy(), targets, epochs=15, lr=0.02)
+    assert history.last.loss < 0.5 * history.epochs[0].loss
+    assert history.last.accuracy is None
+
+
+def test_training_is_deterministic_and_leaves_the_random_state_alone():
+    x, y = task()
+    torch.manual_seed(5)
+    before = torch.get_rng_state()
+    nets = [deep(), deep(), deep()]
+    seeds = [0, 0, 1]
+    for net, seed in zip(nets, seeds, strict=True):
+        nn.fit(net, x, y, epochs=2, batch_size=32, seed=seed)
+    assert torch.equal(before, torch.get_rng_state())
+    assert torch.equal(nets[0].recurrent, nets[1].recurrent)
+    assert not torch.equal(nets[0].recurrent, nets[2].recurrent)
+
+
+def test_early_stopping_returns_to_the_best_epoch():
+    x, y = task()
+    net = shallow()
+    flipped = (y + 1) % 3  # validation that gets worse as training gets better
+    history = nn.fit(net, x, y, epochs=50, lr=0.03, validation=(x, flipped), patience=3)
+    assert history.stopped_early
+    assert len(history.epochs) == history.best + 3
+    loss = float(torch.nn.functional.cross_entropy(net(x).detach(), flipped))
+    assert loss == pytest.approx(history.epochs[history.best - 1].validation_loss, rel=1e-5)
+
+
+@pytest.mark.parametrize("optimizer", ["adam", "sgd"])
+def test_a_resumed_training_ends_with_the_same_bits(tmp_path, optimizer):
+    x, y = task()
+    whole, pieces = deep(), None
+    straight = nn.fit(whole, x, y, epochs=5, batch_size=32, optimizer=optimizer, validation=(x, y), patience=4)
+    for epochs in (1, 3, 5):
+        pieces = deep()
+        resumed = nn.fit(
+            pieces,
+            x,
+            y,
+            epochs=epochs,
+            batch_size=32,
+            optimizer=optimizer,
+            validation=(x, y),
+            patience=4,
+            checkpoint=tmp_path / "run.safetensors",
+        )
+    for one, other in zip(whole.parameters(), pieces.parameters(), strict=True):
+        assert torch.equal(one, other)
+    assert [e.loss for e in straight.epochs] == [e.loss for e in resumed.epochs]
+    assert straight.best == resumed.best
+
+
+# one interpreter that forks a child for every run and kills it with SIGKILL after a random while
+SCRIPT = """
+import os, random, signal, sys, time
+import torch, notsodeep as nsd
+from notsodeep import nn
+torch.set_num_threads(1)
+folder = sys.argv[1]
+
+def run(name):
+    child = os.fork()
+    if child:
+        return child
+    x = torch.randn(200, 8, generator=torch.Generator().manual_seed(0))
+    net = nn.DEQNet(nsd.DEQ("relu", 0.15, 0.8), 8, 32, 2, tol=1e-5)
+    nn.fit(net, x, (x[:, 0] > 0).long(), epochs=25, batch_size=25, checkpoint=f"{folder}/{name}.ckpt")
+    nn.save(net, f"{folder}/{name}.safetensors")
+    os._exit(0)
+
+begin = time.monotonic()
+assert os.waitpid(run("whole"), 0)[1] == 0
+whole = time.monotonic() - begin
+clock, kills = random.Random(3), 0
+for _ in range(8):
+    child = run("part")
+    time.sleep(clock.uniform(0.02, 0.3) * whole)
+    if os.waitpid(child, os.WNOHANG)[0]:
+        break
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    kills += 1
+else:
+    assert os.waitpid(run("part"), 0)[1] == 0
+print(kills)
+"""
+
+
+def test_kill_minus_nine_at_random_moments_changes_nothing(tmp_path):
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p), "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-c", SCRIPT, str(tmp_path)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=200, check=False)
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) > 0
+    assert (tmp_path / "part.safetensors").read_bytes() == (tmp_path / "whole.safetensors").read_bytes()
+
+
+def test_checkpoints_of_another_training_are_refused(tmp_path):
+    x, y = task()
+    path = tmp_path / "run.safetensors"
+    nn.fit(shallow(), x, y, epochs=1, checkpoint=path)
+    with pytest.raises(InputError, match=r"belongs to a training with lr=0\.01"):
+        nn.fit(shallow(), x, y, epochs=2, lr=0.5, checkpoint=path)
+    with pytest.raises(InputError, match="other data"):
+        nn.fit(shallow(), x + 1, y, epochs=2, checkpoint=path)
+    with pytest.raises(InputError, match="shapes"):
+        nn.fit(deep(), x, y, epochs=2, checkpoint=path)
+    nn.save(shallow(), path)
+    with pytest.raises(InputError, match="no training state"):
+        nn.fit(shallow(), x, y, epochs=2, checkpoint=path)
+    path.write_bytes(b"broken")
+    with pytest.raises(InputError, match="not a readable safetensors file"):
+        nn.fit(shallow(), x, y, epochs=2, checkpoint=path)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"optimizer": "adamm"}, "did you mean 'adam'"),
+        ({"loss": "cross-entropy"}, "did you mean 'cross_entropy'"),
+        ({"epochs": 0}, "epochs=0"),
+        ({"batch_size": 0}, "batch_size=0"),
+        ({"lr": -1.0}, "lr=-1.0"),
+        ({"y": torch.zeros(3, dtype=torch.long)}, "for 120 samples"),
+        ({"y": torch.full((120,), 7)}, "label 7 but the network has 3 outputs"),
+        ({"y": torch.full((120,), -1)}, "negative labels"),
+        ({"y": torch.zeros(120)}, "network gives"),
+        ({"X": torch.full((120, 8), torch.nan)}, "NaN"),
+        ({"X": torch.zeros(0, 8), "y": torch.zeros(0, dtype=torch.long)}, "at least one sample"),
+        ({"X": torch.zeros(120, 7)}, r"takes \(batch, 8\)"),
+    ],
+)
+def test_bad_arguments_are_refused(change, message):
+    x, y = task()
+    arguments = {"X": x, "y": y, "epochs": 1} | change
+    with pytest.raises(InputError, match=message):
+        nn.fit(shallow(), **arguments)
+
+
+def test_a_loss_that_explodes_is_an_error():
+    x, _ = task()
+    with pytest.raises(NotConvergedError, match="lower lr"):
+        nn.fit(shallow(), x, torch.randn(120, 3), epochs=30, optimizer="sgd", lr=1e4)
+
+
+def test_progress_is_told():
+    x, y = task()
+    seen = []
+    nn.fit(shallow(), x, y, epochs=3, progress=lambda epoch, total: seen.append((epoch.epoch, total, str(epoch))))
+    assert [row[:2] for row in seen] == [(1, 3), (2, 3), (3, 3)]
+    assert "accuracy" in seen[0][2]
+    nn.fit(deep(), x, y, epochs=1, progress=True)
+
+
+@pytest.mark.parametrize("model", ["deq", "explicit"])
+def test_the_train_command(tmp_path, model, capsys):
+    from notsodeep.commands.train import train
+
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((80, 6))
+    np.savez(tmp_path / "data.npz", X=X, y=np.where(X[:, 0] > 0, "yes", "no"))
+    options = {"data": str(tmp_path / "data.npz"), "model": model, "width": 40, "epochs": 6, "lr": 0.03}
+    train(**options, certify=model == "deq", json=True, out=tmp_path / "net.safetensors")
+    result = json.loads(capsys.readouterr().out)
+    assert result["test_accuracy"] > 0.7
+    assert len(result["epochs"]) == 6
+    assert ("certificate" in result) == (model == "deq")
+    assert nn.load(tmp_path / "net.safetensors").out_features == 2
+    train(**options)
+    assert "test accuracy" in capsys.readouterr().out
+    with pytest.raises(InputError, match="did you mean 'explicit'"):
+        train(**{**options, "model": "explicitt"})
