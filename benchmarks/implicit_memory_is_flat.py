@@ -69,8 +69,8 @@ def run(quick: bool = False) -> dict[str, Any]:
         "claim": "Memory of the implicit backward pass does not depend on the number of iterations; unrolled, it grows",
         "target": "implicit flat within 1 %",
         "rows": rows,
-        "verdict": f"{'met' if flat else 'missed'}: {more:.0f} times the iterations keep {growth['implicit']:.2f} times "
-        f"the memory implicit, {growth['unrolled']:.1f} times unrolled",
+        "verdict": f"{'met' if flat else 'missed'}: {more:.0f} times the iterations keep "
+        f"{growth['implicit']:.2f} times the memory implicit, {growth['unrolled']:.1f} times unrolled",
     }
 
 
