@@ -27,15 +27,13 @@ def table(content: dict[str, Any]) -> str:
         ),
     ]
     if comparison := content.get("comparison"):
-        rows = comparison["rows"]
-        keys = [key for key in rows[0] if key != "network"]
         lines += [
             "",
             comparison["setting"] + ":",
             "",
-            "| | " + " | ".join(row["network"] for row in rows) + " |",
-            "|:--|" + "--:|" * len(rows),
-            *(f"| {key} | " + " | ".join(str(row[key]) for row in rows) + " |" for key in keys),
+            "| " + " | ".join(comparison["columns"]) + " |",
+            "|:--|" + "--:|" * (len(comparison["columns"]) - 1),
+            *("| " + " | ".join(row) + " |" for row in comparison["rows"]),
         ]
     return "\n".join(lines)
 

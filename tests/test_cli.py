@@ -108,10 +108,13 @@ def test_report(run: Run, small: Path, tmp_path: Path) -> None:
     folder = tmp_path / "deep" / "report"
     assert run("match", "--data", small, "--report", folder).code == 0
     names = {path.name for path in folder.iterdir()}
-    pictures = {f"{name}.{kind}" for name in ("activations", "spectra", "closeness") for kind in ("png", "svg")}
+    pictures = {
+        f"{name}.{kind}" for name in ("activations", "spectra", "closeness", "training") for kind in ("png", "svg")
+    }
     assert pictures | {"network.json", "match.json", "index.html"} <= names
     assert [path.name for path in folder.parent.iterdir()] == ["report"]  # nothing temporary stays
     content = json.loads((folder / "match.json").read_text(encoding="utf-8"))
+    assert [row[0] for row in content["comparison"]["rows"]][:2] == ["test accuracy", "hidden layers evaluated"]
     network = nsd.load_model(folder / "network.json")
     assert network.to_dict() == content["match"]["network"]
     page = (folder / "index.html").read_text(encoding="utf-8")
@@ -122,7 +125,10 @@ def test_report(run: Run, small: Path, tmp_path: Path) -> None:
     assert shown.json["formulas"] == content["formulas"]
     # a second run replaces the report
     before = (folder / "match.json").stat().st_mtime_ns
-    assert run("match", "--data", small, "--report", folder, "--json").json["report"] == str(folder)
+    again = run("match", "--data", small, "--report", folder, "--no-train", "--json").json
+    assert again["report"] == str(folder)
+    assert again["comparison"] is None
+    assert not (folder / "training.png").exists()
     assert (folder / "match.json").stat().st_mtime_ns > before
 
 
@@ -223,16 +229,16 @@ def test_a_failure_while_drawing_leaves_the_old_report(
     from notsodeep.report import pictures
 
     folder = tmp_path / "report"
-    assert run("match", "--data", small, "--report", folder).code == 0
-    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    folder.mkdir()
+    (folder / "match.json").write_text("an earlier report")
 
     def fail(*_: object) -> None:
         raise OSError(28, "No space left on device", "closeness.png")
 
     monkeypatch.setattr(pictures, "save", fail)
-    result = run("match", "--data", small, "--report", folder, "--kind", "ntk")
+    result = run("match", "--data", small, "--report", folder, "--no-train", "--kind", "ntk")
     assert result.err == "error: closeness.png: No space left on device\n"
-    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+    assert [path.read_text() for path in folder.iterdir()] == ["an earlier report"]
     assert [path.name for path in tmp_path.iterdir()] == ["report"]
 
 
@@ -255,7 +261,7 @@ def test_interrupt(tmp_path: Path) -> None:
             time.sleep(0.02)
         os.kill(process.pid, signal.SIGINT)
         out, err = process.communicate(timeout=60)
-    # Python ends itself by the signal when it hits a string being executed (dataclasses, numba); a shell sees 130 for both
+    # Python ends itself by the signal if that hits a string being executed (dataclasses); a shell sees 130 for both
     assert process.returncode in (130, -signal.SIGINT)
     assert out == ""
     assert err == "error: interrupted\n"

@@ -46,7 +46,7 @@ def test_the_core_works_without_extras() -> None:
     ("code", "extra"),
     [
         ("from notsodeep import nn; nn.DEQNet", "nn"),
-        ("from notsodeep.report import pictures; pictures.draw(None, None)", "report"),
+        ("from notsodeep.report import pictures; pictures.draw(None, None, None)", "report"),
     ],
 )
 def test_a_missing_extra_is_named(code: str, extra: str) -> None:

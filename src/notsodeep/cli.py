@@ -11,7 +11,7 @@ import typer
 
 from notsodeep import __version__
 from notsodeep.checks import InputError, MissingExtraError, NotConvergedError
-from notsodeep.commands import bench, kernel, match, show
+from notsodeep.commands import bench, kernel, match, show, train
 
 __all__ = ["app", "main"]
 
@@ -25,6 +25,7 @@ app = typer.Typer(
 app.command("match")(match.match)
 app.command("show")(show.show)
 app.command("kernel")(kernel.kernel)
+app.command("train")(train.train)
 app.command("bench")(bench.bench)
 
 

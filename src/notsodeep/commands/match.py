@@ -22,6 +22,7 @@ from notsodeep.commands.console import (
 from notsodeep.models import DEQ
 
 if TYPE_CHECKING:
+    from notsodeep.report.compare import Comparison
     from notsodeep.report.study import Study
 
 
@@ -39,6 +40,9 @@ def match(
     ] = None,
     depth: Annotated[int | None, typer.Option(help="Its number of hidden layers; automatic when absent.")] = None,
     report: Annotated[Path | None, typer.Option(help="Write pictures, numbers and the network here.")] = None,
+    train: Annotated[
+        bool, typer.Option("--train/--no-train", help="With a report on labelled data, also train both networks.")
+    ] = True,
     json: Json = False,
 ) -> None:
     """Design the shallow explicit network that behaves like a deep equilibrium model."""
@@ -56,19 +60,27 @@ def match(
 
         result = study(deq, loaded, kind=kind, tau0=tau0, family=family, depth=depth, step=step)
         content = result.to_dict()
+        comparison = _compare(result, step) if report and train else None
+        content["comparison"] = comparison.to_dict() if comparison else None
         if folder is not None:
-            _write(result, content, folder, step)
+            _write(result, comparison, content, folder, step)
     if json:
         emit({**content, "report": str(report) if report else None})
     else:
         _print(result, content, report)
 
 
-def _write(result: Study, content: dict[str, Any], folder: Path, step: Any) -> None:
+def _compare(result: Study, step: Any) -> Comparison | None:
+    from notsodeep.report.compare import compare, possible
+
+    return compare(result, step=step) if possible(result) else None
+
+
+def _write(result: Study, comparison: Comparison | None, content: dict[str, Any], folder: Path, step: Any) -> None:
     from notsodeep.report import page, pictures
 
     step("drawing")
-    names = pictures.draw(result, folder)
+    names = pictures.draw(result, comparison, folder)
     result.network.save(folder / "network.json")
     (folder / "match.json").write_text(json_module.dumps(content, indent=2, ensure_ascii=False) + "\n", "utf-8")
     (folder / "index.html").write_text(page.render(content, folder, names), "utf-8")
@@ -95,5 +107,9 @@ def _print(result: Study, content: dict[str, Any], report: Path | None) -> None:
     errors = [(e.name, f"{100 * e.error:.3g} %", f"{100 * e.rescaled_error:.3g} %") for e in result.closeness]
     title = f"‖G_implicit − Σ_explicit‖ / ‖G_implicit‖ on {facts['name']}"
     say(table(title, ("explicit network", "as it is", "best rescaled"), errors))
+    if comparison := content["comparison"]:
+        say("", f"{comparison['setting']}.")
+        say(table("implicit vs explicit", comparison["columns"], comparison["rows"]))
     if report is not None:
+        say(f"picture    {report / 'closeness.png'}")
         say(f"report     {report / 'index.html'}")

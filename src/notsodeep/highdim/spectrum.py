@@ -307,7 +307,7 @@ class _LowRank:
         root = np.sqrt(size[keep])  # unit columns of U
         values, vectors = np.linalg.eigh(root[:, None] * self.core[np.ix_(keep, keep)] * root)
         used = np.abs(values) > 1e-10 * edges[-1, 1]
-        if not used.any():
+        if not used.any():  # an odd activation on one class: no low-rank part
             return np.empty(0)
         values, frame = values[used], vectors[:, used] / root[:, None]
 

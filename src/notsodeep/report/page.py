@@ -27,8 +27,9 @@ _CAPTIONS = {
     "closeness": "Above: the two kernels side by side, and their difference. Below: every dot is a pair of samples; "
     "a network that replaces the implicit one puts all dots on the line.",
     "activations": "What each layer computes, over the distribution of the numbers it sees.",
-    "spectra": "Eigenvalues of the exact kernels and of their high-dimensional equivalent.",
-    "accuracy": "Both networks trained on the same data, with the same width and the same number of epochs.",
+    "spectra": "Eigenvalues of the exact kernels, of their high-dimensional equivalent and of its limiting law. The "
+    "theory supposes about as many features as samples; with fewer, only the large eigenvalues follow it.",
+    "training": "Test accuracy during training, and what a prediction and an epoch cost.",
 }
 
 
@@ -78,12 +79,8 @@ def render(content: Mapping[str, Any], folder: Path, pictures: Sequence[str]) ->
 
 
 def _comparison(comparison: Mapping[str, Any]) -> list[str]:
-    rows = comparison["rows"]
-    keys = [key for key in rows[0] if key != "network"]
-    return [
-        f"<h2>Trained</h2><p>{escape(comparison['setting'])}</p>",
-        _table(("", *(row["network"] for row in rows)), [(key, *(str(row[key]) for row in rows)) for key in keys]),
-    ]
+    setting = f"<h2>Trained</h2><p>{escape(comparison['setting'])}.</p>"
+    return [setting, _table(comparison["columns"], comparison["rows"])]
 
 
 def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -11,19 +11,25 @@ import numpy as np
 
 from notsodeep.activations import Activation
 from notsodeep.gaussian import moments
+from notsodeep.report.compare import Comparison
 from notsodeep.report.study import Study
 from notsodeep.report.style import COLORS, save, style
 
 __all__ = ["draw"]
 
 
-def draw(study: Study, folder: Path) -> list[str]:
+def draw(study: Study, comparison: Comparison | None, folder: Path) -> list[str]:
     """Write all pictures into `folder` and return their names."""
-    pictures = {"activations": _activations, "spectra": _spectra, "closeness": _closeness}
     with style() as plt:
-        for name, picture in pictures.items():
-            save(picture(plt, study), folder, name)
-    return list(pictures)
+        figures = {
+            "closeness": _closeness(plt, study),
+            **({"training": _training(plt, comparison)} if comparison else {}),
+            "activations": _activations(plt, study),
+            "spectra": _spectra(plt, study),
+        }
+        for name, figure in figures.items():
+            save(figure, folder, name)
+    return list(figures)
 
 
 def _activations(plt: Any, study: Study) -> Any:
@@ -60,27 +66,34 @@ def _wrap(formula: str) -> str:
 
 
 def _spectra(plt: Any, study: Study) -> Any:
-    """Eigenvalues of the exact kernels, of the equivalent, and the limiting density with its outliers."""
+    """Eigenvalues of the exact kernels and of the equivalent; the limiting law with its outliers."""
     exact, matched = np.linalg.eigvalsh(study.kernel), np.linalg.eigvalsh(study.matched.kernel)
-    equivalent = np.sort(study.equivalent_eigenvalues)
-    figure, (bulk, top) = plt.subplots(1, 2, figsize=(11.4, 4.2), layout="constrained", width_ratios=(1.35, 1))
+    limit, equivalent = study.spectrum, np.sort(study.equivalent_eigenvalues)
+    figure, (bulk, top) = plt.subplots(1, 2, figsize=(11.4, 4.4), layout="constrained", width_ratios=(1.35, 1))
 
-    floor = max(float(exact[0]), 1e-3 * float(exact[-1]))
-    bins = np.geomspace(floor, 1.15 * float(exact[-1]), 60)
+    low, high = float(min(exact[0], equivalent[0])), float(max(exact[-1], equivalent[-1]))
+    low = max(low, 1e-4 * high)  # a log axis has no room for the rounding of zero eigenvalues
+    bins = np.geomspace(low / 1.1, high * 1.1, 56)
     share = np.full(len(exact), 1 / len(exact))
-    bulk.hist(exact, bins, weights=share, color=COLORS["implicit"], alpha=0.35, label="implicit, exact kernel")
+    bulk.hist(exact, bins, weights=share, color=COLORS["implicit"], alpha=0.35, label="implicit")
     bulk.hist(
-        matched, bins, weights=share, color=COLORS["explicit"], histtype="step", lw=1.8, label="explicit, matched"
+        matched, bins, weights=share, color=COLORS["explicit"], histtype="step", lw=1.6, label="explicit, matched"
     )
-    bulk.hist(equivalent, bins, weights=share, color=COLORS["theory"], histtype="step", lw=1.4, label="equivalent")
-    bulk.set(xscale="log", yscale="log", xlabel="eigenvalue", ylabel="share of eigenvalues", title="All eigenvalues")
+    expected = np.diff(limit.cdf(bins))  # atoms included
+    bulk.stairs(expected, bins, color=COLORS["theory"], lw=1.6, ls=(0, (4, 2)), label="limiting law")
+    bulk.set(xscale="log", yscale="log", xlabel="eigenvalue", ylabel="share of eigenvalues")
+    bulk.set_ylim(0.5 / len(exact), 4 * max(np.histogram(exact, bins)[0].max() / len(exact), expected.max()))
+    n, p = study.data.X.shape
+    bulk.set_title(f"All eigenvalues (features / samples = {p / n:.2g})")
+    if len(limit.outliers):
+        height = np.full(len(limit.outliers), 0.75 / len(exact))
+        bulk.plot(limit.outliers, height, "v", ms=7, color=COLORS["theory"], label="its outliers", ls="none")
+    _plain_log_ticks(bulk.xaxis)
     bulk.legend(loc="upper right")
 
     count = min(30, len(exact))
     ranks = np.arange(1, count + 1)
-    top.plot(
-        ranks, exact[::-1][:count], "o", ms=7, color=COLORS["implicit"], alpha=0.45, label="implicit, exact kernel"
-    )
+    top.plot(ranks, exact[::-1][:count], "o", ms=7, color=COLORS["implicit"], alpha=0.45, label="implicit")
     top.plot(ranks, matched[::-1][:count], "+", ms=8, mew=1.6, color=COLORS["explicit"], label="explicit, matched")
     top.plot(ranks, equivalent[::-1][:count], "_", ms=9, mew=1.8, color=COLORS["theory"], label="equivalent")
     top.set(yscale="log", xlabel="rank", ylabel="eigenvalue", title=f"The {count} largest")
@@ -93,7 +106,8 @@ def _plain_log_ticks(axis: Any) -> None:
     """0.5, 1, 2, 5, 10 … instead of powers of ten."""
     from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
-    axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    low, high = axis.get_view_interval()
+    axis.set_major_locator(LogLocator(subs=(1, 2, 5) if high < 500 * low else (1,)))
     axis.set_minor_locator(NullLocator())
     axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
 
@@ -129,12 +143,37 @@ def _closeness(plt: Any, study: Study) -> Any:
     limits = (low - margin, high + margin)
     for axis, entry, y in zip(axes[1], study.closeness, values, strict=True):
         color = COLORS["explicit"] if entry is study.matched else COLORS["other"]
-        axis.plot(limits, limits, color=COLORS["ink"], lw=1, ls="--", label="equal")
-        axis.scatter(x, y, s=3, color=color, alpha=0.15, linewidths=0, rasterized=True)
+        axis.plot(limits, limits, color=COLORS["ink"], lw=1, ls="--", label="equal", zorder=1)
+        axis.scatter(x, y, s=5, color=color, alpha=0.2, linewidths=0, rasterized=True, zorder=2)
         axis.set(title=f"{entry.name}: error {100 * entry.error:.2g} %", xlim=limits, ylim=limits, aspect="equal")
         axis.set_xlabel("implicit kernel entry")
         axis.legend(loc="upper left")
     axes[1][0].set_ylabel("explicit kernel entry")
+    return figure
+
+
+def _training(plt: Any, comparison: Comparison) -> Any:
+    """Accuracy after each epoch, and the cost of inference and training."""
+    networks = (comparison.implicit, comparison.explicit)
+    figure, (curve, inference, epoch) = plt.subplots(
+        1, 3, figsize=(11.4, 3.8), layout="constrained", width_ratios=(1.6, 1, 1)
+    )
+    for network in networks:
+        epochs = range(1, len(network.curve) + 1)
+        accuracy = [100 * value for value in network.curve]
+        curve.plot(epochs, accuracy, "o-", ms=4, color=COLORS[network.name], label=network.name)
+    curve.set(xlabel="epoch", ylabel="test accuracy [%]", title="Accuracy")
+    curve.legend(loc="lower right")
+    costs = [
+        (inference, "Inference, 1000 samples", "ms", [network.inference_ms for network in networks]),
+        (epoch, "One training epoch", "s", [network.epoch_seconds for network in networks]),
+    ]
+    for axis, title, unit, values in costs:
+        names = [network.name for network in networks]
+        bars = axis.bar(names, values, color=[COLORS[name] for name in names], width=0.6)
+        axis.bar_label(bars, labels=[f"{value:.3g} {unit}" for value in values], padding=3)
+        axis.set(title=title, ylabel=f"time [{unit}]", ylim=(0, 1.15 * max(values)))
+        axis.grid(visible=False, axis="x")
     return figure
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -12,14 +13,14 @@ from scipy.sparse.linalg import eigsh
 
 from notsodeep.checks import positive
 from notsodeep.data import Data, prepare
-from notsodeep.highdim import equivalent, estimate_statistics
+from notsodeep.highdim import Spectrum, Statistics, equivalent, estimate_statistics, spectrum
 from notsodeep.matching import Match, match
 from notsodeep.models import DEQ, Explicit
 
 __all__ = ["Closeness", "Study", "study"]
 
 Array = NDArray[np.float64]
-_GAUSSIAN = (800, 1000)  # n and p of the cloud that stands in for absent data
+_GAUSSIAN = (400, 500)  # n and p of the cloud that stands in for absent data
 _BASELINES = ("relu", "tanh")
 
 
@@ -55,7 +56,6 @@ class Study:
     kernel: Array = field(repr=False)
     matched: Closeness
     baselines: tuple[Closeness, ...]
-    equivalent_eigenvalues: Array = field(repr=False)
 
     @property
     def network(self) -> Explicit:
@@ -66,6 +66,21 @@ class Study:
     def tau0(self) -> float:
         """Root mean square of ‖x‖."""
         return self.match.tau0
+
+    @cached_property
+    def statistics(self) -> Statistics:
+        """All samples as one class: then τ0² is the mean of ‖x‖², as in the match."""
+        return estimate_statistics(self.data.X)
+
+    @cached_property
+    def equivalent_eigenvalues(self) -> Array:
+        """Of the high-dimensional equivalent of the DEQ's kernel."""
+        return equivalent(self.deq, self.data.X, self.statistics, kind=self.match.kind).eigenvalues()
+
+    @cached_property
+    def spectrum(self) -> Spectrum:
+        """Its limiting law."""
+        return spectrum(self.deq, self.statistics, kind=self.match.kind)
 
     @property
     def closeness(self) -> tuple[Closeness, ...]:
@@ -151,8 +166,6 @@ def study(
         _closeness(name, kernel, kernel_of(f"kernel of the {name} network", network, explicit_kind))
         for name, network in networks.items()
     )
-    step("spectrum")
-    statistics = estimate_statistics(data.X)
     return Study(
         deq=deq,
         match=designed,
@@ -161,7 +174,6 @@ def study(
         kernel=kernel,
         matched=matched,
         baselines=tuple(baselines),
-        equivalent_eigenvalues=equivalent(deq, data.X, statistics, kind=kind).eigenvalues(),
     )
 
 

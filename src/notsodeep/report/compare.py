@@ -1,0 +1,195 @@
+"""Accuracy and cost of the implicit network and of the explicit one, trained alike."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from notsodeep.checks import InputError
+from notsodeep.report.study import Study
+
+__all__ = ["Comparison", "Trained", "compare", "possible"]
+
+_TOLERANCE = 1e-4  # of the equilibrium: what DEQs are trained with in practice
+_ROUNDS = 15  # of the inference timing
+
+
+@dataclass(frozen=True)
+class Trained:
+    """One network after training.
+
+    Attributes
+    ----------
+    name : str
+    parameters : int
+    test_accuracy : float
+    epoch_seconds : float
+        The quickest epoch.
+    inference_ms : float
+        Milliseconds for a thousand samples; the best of several rounds that interleave the networks.
+    evaluations : float
+        How often the hidden layer is evaluated for one prediction: solver iterations, or layers.
+    curve : tuple of float
+        Test accuracy after each epoch.
+    """
+
+    name: str
+    parameters: int
+    test_accuracy: float
+    epoch_seconds: float
+    inference_ms: float
+    evaluations: float
+    curve: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The two networks side by side, and how they were trained."""
+
+    setting: str
+    implicit: Trained
+    explicit: Trained
+
+    @property
+    def rows(self) -> list[tuple[str, str, str, str]]:
+        """What is compared, implicit, explicit, and their ratio."""
+        a, b = self.implicit, self.explicit
+
+        def ratio(one: float, other: float) -> str:
+            return f"{one / other:.1f}×"
+
+        return [
+            ("test accuracy", f"{100 * a.test_accuracy:.1f} %", f"{100 * b.test_accuracy:.1f} %", ""),
+            (
+                "hidden layers evaluated",
+                f"{a.evaluations:.3g}",
+                f"{b.evaluations:.3g}",
+                ratio(a.evaluations, b.evaluations),
+            ),
+            (
+                "inference, 1000 samples",
+                f"{a.inference_ms:.3g} ms",
+                f"{b.inference_ms:.3g} ms",
+                ratio(a.inference_ms, b.inference_ms),
+            ),
+            (
+                "one training epoch",
+                f"{a.epoch_seconds:.3g} s",
+                f"{b.epoch_seconds:.3g} s",
+                ratio(a.epoch_seconds, b.epoch_seconds),
+            ),
+            ("parameters", str(a.parameters), str(b.parameters), ""),
+        ]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the numbers and the table, JSON-ready."""
+        networks = {"implicit": self.implicit, "explicit": self.explicit}
+        return {
+            "setting": self.setting,
+            "columns": ["", "implicit", "explicit", "implicit / explicit"],
+            "rows": [list(row) for row in self.rows],
+            **{name: {**vars(one), "curve": list(one.curve)} for name, one in networks.items()},
+        }
+
+
+def possible(study: Study) -> bool:
+    """Whether there are labels, a finite-width equilibrium, and PyTorch."""
+    if study.data.labels is None or not study.deq.well_posed:
+        return False
+    try:
+        import notsodeep.nn  # noqa: F401
+    except ImportError:
+        return False
+    return True
+
+
+def compare(
+    study: Study,
+    *,
+    width: int = 256,
+    epochs: int = 20,
+    seed: int = 0,
+    step: Callable[..., None] = lambda *_: None,
+) -> Comparison:
+    """Train both networks of a study on 70 % of its samples and test them on the rest.
+
+    Parameters
+    ----------
+    study : Study
+        With labelled data.
+    width, epochs, seed : int
+        The same for both networks.
+    step : callable
+        Told what is going on, with the share that is done.
+    """
+    import torch
+    from sklearn.model_selection import train_test_split
+
+    from notsodeep import nn
+
+    if study.data.labels is None:
+        raise InputError(f"data={study.data.name!r} has no labels; a comparison needs something to learn")
+    names, labels = np.unique(study.data.labels, return_inverse=True)
+    kept, held = train_test_split(np.arange(len(labels)), test_size=0.3, random_state=seed, stratify=labels)
+    center = study.data.X[kept].mean(axis=0)
+    X = study.data.X - center
+    X /= np.sqrt(np.mean(np.sum(X[kept] ** 2, axis=1)))
+    shape = (X.shape[1], width, len(names))
+    networks: dict[str, Any] = {
+        "implicit": nn.DEQNet(study.deq.centered(1.0), *shape, tol=_TOLERANCE, seed=seed),
+        "explicit": nn.ExplicitNet(study.network, *shape, seed=seed),
+    }
+
+    def train(name: str) -> nn.History:
+        return nn.fit(
+            networks[name],
+            X[kept],
+            labels[kept],
+            epochs=epochs,
+            batch_size=64,
+            lr=3e-3,
+            validation=(X[held], labels[held]),
+            seed=seed,
+            progress=lambda epoch, total: step(f"training the {name} network", epoch.epoch / total),
+        )
+
+    histories = {name: train(name) for name in networks}
+    sample = torch.as_tensor(X[held], dtype=torch.float32)
+    times = _inference(networks, sample)
+    trained = {}
+    for name, network in networks.items():
+        epochs_done = histories[name].epochs
+        solve = getattr(network, "last_solve", None)
+        trained[name] = Trained(
+            name=name,
+            parameters=sum(parameter.numel() for parameter in network.parameters()),
+            test_accuracy=float(epochs_done[-1].validation_accuracy or 0.0),
+            epoch_seconds=min(epoch.seconds for epoch in epochs_done),
+            inference_ms=1e6 * times[name] / len(held),
+            evaluations=study.network.depth if solve is None else float(solve.sample_iterations.float().mean()),
+            curve=tuple(float(epoch.validation_accuracy or 0.0) for epoch in epochs_done),
+        )
+    setting = (
+        f"Both networks {width} wide, trained for {epochs} epochs by Adam on {len(kept)} samples of {study.data.name}, "
+        f"tested on {len(held)}; the equilibrium solved by Anderson's method to {_TOLERANCE:g}"
+    )
+    return Comparison(setting, trained["implicit"], trained["explicit"])
+
+
+def _inference(networks: dict[str, Any], sample: Any) -> dict[str, float]:
+    """Best seconds of each network on the same batch, rounds interleaved."""
+    import torch
+
+    best = dict.fromkeys(networks, float("inf"))
+    with torch.inference_mode():
+        for _ in range(_ROUNDS):
+            for name, network in networks.items():
+                network.eval()
+                began = time.perf_counter()
+                network(sample)
+                best[name] = min(best[name], time.perf_counter() - began)
+    return best
