@@ -14,7 +14,6 @@ from sklearn.datasets import load_digits
 from tests import oracles
 
 import notsodeep as nsd
-from notsodeep.highdim import DEQ_KINDS, EXPLICIT_KINDS
 
 SEEDS = {200: 4, 400: 3, 800: 2, 1600: 1}  # fewer where a single draw fluctuates less
 
@@ -32,7 +31,7 @@ def slope(samples, error):
 
 
 @pytest.mark.parametrize(
-    ("model", "kind"), [("deq", kind) for kind in DEQ_KINDS] + [("explicit", kind) for kind in EXPLICIT_KINDS]
+    ("model", "kind"), [("deq", kind) for kind in nsd.DEQ.kinds] + [("explicit", kind) for kind in nsd.Explicit.kinds]
 )
 def test_error_decays(samples, model, kind):
     assert slope(samples, lambda s: s.error(model, kind, s.weights(model, kind))) <= -0.4
@@ -102,7 +101,7 @@ def problem(n, p, seed=0):
 
 
 @settings(max_examples=30, deadline=None)
-@given(n=st.integers(8, 60), p=st.integers(3, 60), kind=st.sampled_from(DEQ_KINDS))
+@given(n=st.integers(8, 60), p=st.integers(3, 60), kind=st.sampled_from(nsd.DEQ.kinds))
 def test_structure_agrees_with_the_dense_matrix(n, p, kind):
     X, stats = problem(n, p)
     M = nsd.equivalent(nsd.DEQ("relu", 0.2, 0.8), X, stats, kind)

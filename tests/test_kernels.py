@@ -9,7 +9,9 @@ import threading
 import numba
 import numpy as np
 import pytest
-from dual_oracles import (
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.dual_oracles import (
     ACTIVATIONS,
     KINDS,
     arc_dual,
@@ -18,8 +20,6 @@ from dual_oracles import (
     relu_pair_mp,
     trapezoidal_dual,
 )
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 import notsodeep as nsd
 from notsodeep.kernels import gram, passes

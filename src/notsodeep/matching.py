@@ -28,7 +28,7 @@ from scipy.optimize import brentq, least_squares
 from notsodeep.activations import Activation, PiecewiseLinear, Smooth, activation, activation_names
 from notsodeep.checks import InputError, choice, count, positive
 from notsodeep.gaussian import moments
-from notsodeep.highdim.coefficients import Weights, coefficients, kinds_of
+from notsodeep.highdim.coefficients import Weights, coefficients
 from notsodeep.highdim.statistics import Statistics
 from notsodeep.models import DEQ, Explicit
 
@@ -171,7 +171,7 @@ def match(
     if stats is not None and not isinstance(stats, Statistics):
         raise InputError(f"stats={stats!r} must come from Mixture.statistics or estimate_statistics")
     tau0 = positive(tau0, "tau0") if stats is None else stats.tau0
-    kind = choice(kind, kinds_of(model), "kind")
+    kind = choice(kind, model.kinds, "kind")
     own = model.activation if isinstance(model, DEQ) else model.activations[0]
     target = coefficients(model, tau0).weights(kind)
     problem = _Problem(target, tau0, "ck" if kind in ("ck", "nngp") else "ntk")

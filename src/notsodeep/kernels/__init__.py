@@ -14,13 +14,13 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 from notsodeep.checks import ConvergenceWarning, InputError, count, matrix
 from notsodeep.kernels.gram import build
 from notsodeep.kernels.info import KernelInfo
-from notsodeep.kernels.kinds import DEQ_KINDS, EXPLICIT_KINDS, combine, requested_kinds
+from notsodeep.kernels.kinds import combine, requested_kinds
 from notsodeep.kernels.plans import choose, network_levels
 from notsodeep.kernels.samples import Levels, Samples
 from notsodeep.models import DEQ, Explicit, require_infinite_width
 from notsodeep.progress import Progress
 
-__all__ = ["DEQ_KINDS", "EXPLICIT_KINDS", "KernelInfo", "kernel", "kernel_diag"]
+__all__ = ["KernelInfo", "kernel", "kernel_diag"]
 
 Array: TypeAlias = NDArray[Any]
 
