@@ -79,8 +79,7 @@ def test_without_recurrence_a_deq_is_one_layer():
         assert one == pytest.approx(two, rel=1e-12)
 
 
-def test_many_layers_of_one_deq_step_approach_the_deq():
-    """The CK of a deep residual-free network differs; the linear DEQ has a geometric series in closed form."""
+def test_linear_deq_is_a_geometric_series():
     c = nsd.coefficients(nsd.DEQ("identity", recurrent=0.3, input=0.5), tau0=2.0)
     assert c.weights("ck") == pytest.approx((0.5 / 0.7, 0, 0, 4 * 0.5 / 0.7))
     assert c.weights("ntk") == pytest.approx((0.5 / 0.7 + 0.5 / 0.49, 0, 0, 4 * (0.5 / 0.7 + 0.5 / 0.49)))
