@@ -183,7 +183,7 @@ class Activation:
         return result if array.ndim else float(result)
 
     def derivative(self, x: ArrayLike) -> Any:
-        """φ'(x), elementwise; at a kink the slope on its left."""
+        """φ'(x), elementwise; at a kink the slope on its left (for a bare callable, the mean of both)."""
         array = _as_float(x)
         result = self.scale * self.stretch * self.shape.derivative(self.stretch * array)
         return result if array.ndim else float(result)
@@ -305,11 +305,11 @@ def _hard_tanh(a: float = 1.0, c: float = 1.0) -> Activation:
 
 
 def _piecewise(kinks: ArrayLike, slopes: ArrayLike) -> Activation:
-    points = tuple(float(kink) for kink in np.atleast_1d(np.asarray(kinks, dtype=float)))
-    values = tuple(float(slope) for slope in np.atleast_1d(np.asarray(slopes, dtype=float)))
-    if not all(math.isfinite(number) for number in points + values):
-        raise InputError(f"kinks={points!r} and slopes={values!r} must be finite")
-    return Activation(PiecewiseLinear(points, values))
+    return Activation(PiecewiseLinear(_numbers(kinks, "kinks"), _numbers(slopes, "slopes")))
+
+
+def _numbers(values: ArrayLike, parameter: str) -> tuple[float, ...]:
+    return tuple(real(value, f"{parameter}[{k}]") for k, value in enumerate(np.atleast_1d(values).tolist()))
 
 
 _BUILDERS: dict[str, Callable[..., Activation]] = {
@@ -396,7 +396,7 @@ def _from_callable(
     values = _call_elementwise(function, probe)
     if values.shape != probe.shape or not np.isfinite(values).all():
         raise InputError(f"activation {function!r} must map a finite array to a finite array of the same shape")
-    points = _find_kinks(function) if kinks is None else tuple(sorted(np.atleast_1d(np.asarray(kinks, float)).tolist()))
+    points = _find_kinks(function) if kinks is None else tuple(sorted(_numbers(kinks, "kinks")))
     grid = np.linspace(-_PROBE_RADIUS, _PROBE_RADIUS, 8001)
     odd = bool(
         np.allclose(_call_elementwise(function, grid), -_call_elementwise(function, -grid), rtol=1e-13, atol=1e-14)

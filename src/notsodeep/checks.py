@@ -116,7 +116,9 @@ def matrix(value: ArrayLike, parameter: str = "X", *, rank: int = 2, finite: boo
     if array.dtype not in (np.float32, np.float64):
         array = array.astype(np.float64)
     # one pass of sums detects NaN and inf without an n×p temporary of booleans
-    if finite and not np.isfinite(np.sum(array, dtype=np.float64)):
+    with np.errstate(over="ignore", invalid="ignore"):
+        suspicious = finite and not np.isfinite(np.sum(array, dtype=np.float64))
+    if suspicious:
         require_finite(array, parameter)
     return array
 

@@ -1,0 +1,62 @@
+# Every target makes its own environment; a fresh clone needs Python 3.11+, make and a C compiler.
+
+PYTHON ?= python3
+VENV   ?= .venv
+BIN    := $(VENV)/bin
+TORCH  := $(shell grep '^torch==' constraints.txt)
+
+# one thread per test worker, so that two workers do not fight for two cores
+SINGLE := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1 NUMBA_NUM_THREADS=1
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo readme test slow lint format bench clean
+
+help:  ## List the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: $(VENV)/.installed  ## Create .venv and install everything
+
+$(VENV)/.created:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
+	  echo "error: '$(PYTHON)' is not Python 3.11 or newer; point to one with: make PYTHON=/path/to/python3.11" >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip
+	@touch $@
+
+# asked for first and by its exact version: a plain `torch` would bring gigabytes of CUDA packages
+$(VENV)/.torch: constraints.txt $(VENV)/.created
+	$(BIN)/python -m pip install --quiet -c constraints.txt "$(TORCH)"
+	@touch $@
+
+$(VENV)/.installed: pyproject.toml constraints.txt $(VENV)/.torch
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e ".[all,test,lint]"
+	@touch $@
+
+demo: setup  ## Turn a DEQ into a shallow network on the digits data, with a table and pictures
+	$(BIN)/notsodeep match --activation relu --recurrent 0.2 --input 0.8 --data digits --report out/demo
+
+readme: demo  ## Run the demo and write its table and picture into the README
+	$(BIN)/python scripts/readme.py out/demo
+
+test: setup  ## Run the tests
+	$(SINGLE) $(BIN)/python -m pytest -n 2 $(ARGS)
+
+slow: setup  ## Run the tests left out of `make test`
+	$(SINGLE) $(BIN)/python -m pytest -n 2 -m slow $(ARGS)
+
+lint: setup  ## Check format, style, types and the direction of imports
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	PYTHONPATH=src $(BIN)/lint-imports
+
+format: setup  ## Rewrite the sources in the house style
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench: setup  ## Measure every claim of BENCHMARKS.md again
+	$(BIN)/notsodeep bench
+
+clean:  ## Remove the environment, caches and outputs
+	rm -rf $(VENV) out build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	find src tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +

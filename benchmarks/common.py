@@ -1,0 +1,128 @@
+"""Shared by the benchmarks: fair timing, the machine, and where results go.
+
+A benchmark is a script named after the claim it defends, ``benchmarks/<claim>.py``::
+
+    AREA = "kernels"
+
+    def run(quick: bool = False) -> dict:
+        return {"claim": "one sentence", "target": "≤ 1.15×", "rows": [{...}, ...], "verdict": "met"}
+
+    if __name__ == "__main__":
+        common.main(__file__, run)
+
+Rows are flat dictionaries with the same keys; they become the table of BENCHMARKS.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import gc
+import json
+import os
+import platform
+import time
+from collections.abc import Callable, Mapping
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import threadpoolctl
+
+RESULTS = Path(__file__).parent / "results"
+_PACKAGES = ("notsodeep", "numpy", "scipy", "numba", "torch")
+
+
+def best_times(
+    candidates: Mapping[str, Callable[[], Any]], *, repeats: int = 5, warmups: int = 1, budget: float = 120.0
+) -> dict[str, float]:
+    """Seconds of each candidate: the best of several rounds that interleave all of them.
+
+    Interleaving lets a slow moment of the machine hit every candidate alike, so that the
+    ratios stand even where the times do not. Rounds stop when `budget` seconds are spent.
+    """
+    for _ in range(warmups):
+        for call in candidates.values():
+            call()
+    times = dict.fromkeys(candidates, float("inf"))
+    start = time.perf_counter()
+    for _ in range(repeats):
+        for name, call in candidates.items():
+            gc.collect()
+            began = time.perf_counter()
+            call()
+            times[name] = min(times[name], time.perf_counter() - began)
+        if time.perf_counter() - start > budget:
+            break
+    return times
+
+
+def ratios(times: Mapping[str, float], baseline: str) -> dict[str, float]:
+    """Each time divided by the baseline's."""
+    return {name: seconds / times[baseline] for name, seconds in times.items()}
+
+
+def machine() -> dict[str, Any]:
+    """The computer and the libraries a result was measured with."""
+    np.ones((2, 2)) @ np.ones((2, 2))  # loads the BLAS that threadpoolctl then sees
+    blas = next((pool for pool in threadpoolctl.threadpool_info() if pool["user_api"] == "blas"), {})
+    return {
+        "cpu": _cpu(),
+        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "memory_gb": _memory(),
+        "system": f"{platform.system()} {platform.machine()}",
+        "blas": f"{blas.get('internal_api', 'unknown')} {blas.get('version') or ''} "
+        f"{blas.get('architecture', '')}, {blas.get('num_threads', '?')} threads",
+        "python": platform.python_version(),
+        **{name: _version(name) for name in _PACKAGES},
+    }
+
+
+def _cpu() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return platform.processor() or platform.machine()
+    return next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), platform.machine())
+
+
+def _memory() -> float | None:
+    try:
+        return round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9, 1)
+    except (ValueError, OSError, AttributeError):
+        return None
+
+
+def _version(name: str) -> str:
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return "absent"
+
+
+def save(name: str, result: Mapping[str, Any], seconds: float) -> Path:
+    """Write ``results/<name>.json`` with the machine and the date beside the result."""
+    missing = {"claim", "target", "rows", "verdict"} - set(result)
+    if missing:
+        raise ValueError(f"the result of {name} lacks {', '.join(sorted(missing))}")
+    RESULTS.mkdir(exist_ok=True)
+    path = RESULTS / f"{name}.json"
+    today = datetime.datetime.now(datetime.UTC).date().isoformat()
+    content = {"name": name, **result, "seconds": round(seconds, 1), "date": today, "machine": machine()}
+    partial = path.with_suffix(".partial")
+    partial.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    partial.replace(path)
+    return path
+
+
+def main(file: str, run: Callable[[bool], Mapping[str, Any]]) -> None:
+    """Run a benchmark script; print its result as the last line, and keep it unless it was quick."""
+    parser = argparse.ArgumentParser(description=f"Measure {Path(file).stem}.")
+    parser.add_argument("--quick", action="store_true", help="small sizes; the stored result stays as it is")
+    quick = parser.parse_args().quick
+    start = time.perf_counter()
+    result = run(quick)
+    if not quick:
+        save(Path(file).stem, result, time.perf_counter() - start)
+    print(json.dumps({"name": Path(file).stem, **result}, ensure_ascii=False))

@@ -1,0 +1,79 @@
+"""``notsodeep bench``: measure the claims of BENCHMARKS.md again."""
+
+from __future__ import annotations
+
+import ast
+import json as json_module
+import subprocess
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from notsodeep.checks import InputError, nearest
+from notsodeep.commands.console import Json, emit, say, table
+
+
+def bench(
+    names: Annotated[list[str] | None, typer.Argument(help="Claims or areas; all of them when absent.")] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="Small sizes; the stored results stay as they are.")] = False,
+    list_: Annotated[bool, typer.Option("--list", help="List the claims and stop.")] = False,
+    json: Json = False,
+) -> None:
+    """Run the benchmarks of a checkout, one claim each, and rewrite BENCHMARKS.md."""
+    folder = _folder()
+    claims = {path.stem: area for path in sorted(folder.glob("*.py")) if (area := _area(path)) is not None}
+    chosen = _choose(names or [], claims)
+    if list_:
+        if json:
+            emit([{"claim": claim, "area": claims[claim]} for claim in chosen])
+        else:
+            say(table("benchmarks", ("claim", "area"), [(claim, claims[claim]) for claim in chosen]))
+        return
+    results = [_run(folder / f"{claim}.py", quick) for claim in chosen]
+    if not quick and (folder / "write.py").is_file():
+        subprocess.run([sys.executable, folder / "write.py"], check=True, stdout=sys.stderr)
+    if json:
+        emit(results)
+    else:
+        say(table("benchmarks", ("claim", "verdict"), [(r["claim"], r["verdict"]) for r in results]))
+
+
+def _folder() -> Path:
+    """``benchmarks/`` beside the package's sources, or below the current directory."""
+    for root in (Path(__file__).resolve().parents[3], Path.cwd()):
+        if (root / "benchmarks" / "common.py").is_file():
+            return root / "benchmarks"
+    raise InputError("no benchmarks here: they are part of the source checkout; clone it and run `make bench`")
+
+
+def _area(path: Path) -> str | None:
+    """The ``AREA = "..."`` of a benchmark, read without running it; None for a script without ``run``."""
+    body = ast.parse(path.read_text(encoding="utf-8")).body
+    if not any(isinstance(node, ast.FunctionDef) and node.name == "run" for node in body):
+        return None
+    constants = {
+        ast.unparse(node.targets[0]): node.value.value
+        for node in body
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant)
+    }
+    return str(constants.get("AREA", ""))
+
+
+def _choose(names: list[str], claims: dict[str, str]) -> list[str]:
+    options = sorted({*claims, *claims.values()} - {""})
+    for name in names:
+        if name not in options:
+            choices = ", ".join(options) or "none"
+            raise InputError(f"names={name!r} is not a benchmark{nearest(name, options)} (choose from {choices})")
+    return [claim for claim, area in claims.items() if not names or claim in names or area in names]
+
+
+def _run(script: Path, quick: bool) -> dict[str, Any]:
+    """Run one script in its own process; its last line on stdout is its result."""
+    command = [sys.executable, str(script), *(["--quick"] if quick else [])]
+    finished = subprocess.run(command, stdout=subprocess.PIPE, text=True, cwd=script.parents[1], check=False)
+    if finished.returncode:
+        raise InputError(f"benchmark {script.stem} failed with exit code {finished.returncode}; its messages are above")
+    return dict(json_module.loads(finished.stdout.strip().splitlines()[-1]))

@@ -1,0 +1,154 @@
+"""What every command shares: where words go, where JSON goes, how files appear."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console, Group
+from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.table import Table
+from rich.text import Text
+
+from notsodeep.activations import Activation, activation
+from notsodeep.checks import InputError
+
+__all__ = [
+    "Json",
+    "emit",
+    "new_directory",
+    "new_file",
+    "number",
+    "parse_activation",
+    "progress",
+    "say",
+    "table",
+]
+
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
+
+
+def _console() -> Console:
+    # a pipe has no width of its own; 120 columns keep tables in one piece
+    return Console(highlight=False, width=None if sys.stdout.isatty() else 120)
+
+
+def say(*content: Any) -> None:
+    """Print text or tables for people; text is not wrapped, so that it can be copied."""
+    console = _console()
+    for part in content or ("",):
+        console.print(part, soft_wrap=isinstance(part, str), markup=False)
+
+
+def emit(content: Any) -> None:
+    """Print one JSON document."""
+    sys.stdout.write(json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+def number(value: float) -> str:
+    """Six significant digits."""
+    return f"{value:.6g}"
+
+
+def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> Group:
+    """Return a table with text in its first column and numbers in the others."""
+    result = Table(header_style="bold")
+    for k, column in enumerate(columns):
+        result.add_column(column, justify="left" if k == 0 else "right")
+    for row in rows:
+        result.add_row(*row)
+    return Group(Text(title, style="bold"), result)
+
+
+@contextmanager
+def progress(description: str, *, quiet: bool = False) -> Iterator[Any]:
+    """Show a bar on a terminal's stderr, and nothing anywhere else.
+
+    Yields a function: ``step(text)`` names the current step, ``step(text, fraction)`` moves the bar.
+    """
+    console = Console(stderr=True)
+    if quiet or not console.is_terminal:
+        yield lambda *_: None
+        return
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=console, transient=True) as bar:
+        task = bar.add_task(description, total=None)
+
+        def step(text: str, fraction: float | None = None) -> None:
+            bar.update(task, description=text, total=None if fraction is None else 1.0, completed=fraction)
+
+        yield step
+
+
+def parse_activation(name: str, parameters: Sequence[str]) -> Activation:
+    """``relu``, or ``leaky_relu`` with ``["a=1", "b=0.2"]``."""
+    values: dict[str, Any] = {}
+    for text in parameters:
+        key, equals, value = text.partition("=")
+        if not equals or not key:
+            raise InputError(f"param={text!r} must look like name=value, for example --param b=0.2")
+        try:
+            numbers = [float(part) for part in value.split(",")]
+        except ValueError:
+            raise InputError(f"param={text!r}: {value!r} is not a number") from None
+        values[key.strip()] = numbers if "," in value else numbers[0]
+    return activation(name, **values)
+
+
+@contextmanager
+def new_file(path: Path, *, force: bool = False) -> Iterator[Path]:
+    """Yield a path to write to; it becomes `path` only when the block ends well."""
+    if path.is_dir():
+        raise InputError(f"out={str(path)!r} is a directory; pass a file name")
+    if path.exists() and not force:
+        raise InputError(f"out={str(path)!r} exists already; pass --force to replace it")
+    if not path.parent.is_dir():
+        raise InputError(f"out={str(path)!r}: the directory {str(path.parent)!r} does not exist; create it first")
+    partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
+    try:
+        yield partial
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+@contextmanager
+def new_directory(path: Path, marker: str) -> Iterator[Path]:
+    """Yield an empty directory; it becomes `path` only when the block ends well.
+
+    An existing `path` is replaced if it is empty or holds `marker`, a file that only an earlier
+    run of the same command writes. Anything else is somebody's work and is refused.
+    """
+    if path.exists() and not path.is_dir():
+        raise InputError(f"report={str(path)!r} is a file; pass a directory")
+    if path.is_dir() and any(path.iterdir()) and not (path / marker).is_file():
+        raise InputError(f"report={str(path)!r} holds files that are not a report; pass an empty or a new directory")
+    target = path.resolve()
+    target.parent.mkdir(parents=True, exist_ok=True)
+    fresh = Path(tempfile.mkdtemp(prefix=f".{target.name}.", suffix=".partial", dir=target.parent))
+    try:
+        fresh.chmod(0o777 & ~_umask())
+        yield fresh
+        if target.exists():
+            old = Path(tempfile.mkdtemp(prefix=f".{target.name}.", suffix=".old.partial", dir=target.parent))
+            target.replace(old)
+            fresh.replace(target)
+            shutil.rmtree(old)
+        else:
+            fresh.replace(target)
+    finally:
+        shutil.rmtree(fresh, ignore_errors=True)
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask

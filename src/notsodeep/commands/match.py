@@ -1,0 +1,102 @@
+"""``notsodeep match``: turn a DEQ into an equivalent shallow explicit network. The main job."""
+
+from __future__ import annotations
+
+import json as json_module
+from contextlib import nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from notsodeep import data as datasets
+from notsodeep.commands.console import (
+    Json,
+    emit,
+    new_directory,
+    parse_activation,
+    progress,
+    say,
+    table,
+)
+from notsodeep.models import DEQ
+
+if TYPE_CHECKING:
+    from notsodeep.report.study import Study
+
+_SYMBOLS = {"ck": ("α1", "α2", "α3", "γ²"), "ntk": ("β1", "β2", "β3", "κ²")}
+
+
+def match(
+    activation: Annotated[str, typer.Option(help="φ by name.")] = "relu",
+    param: Annotated[list[str] | None, typer.Option(help="A parameter of φ, as name=value; repeat.")] = None,
+    recurrent: Annotated[float, typer.Option(help="σ_a²")] = 0.2,
+    input: Annotated[float, typer.Option(help="σ_b²")] = 0.8,
+    data: Annotated[str | None, typer.Option(help="digits, or a .npy, .npz or .csv file.")] = None,
+    samples: Annotated[int, typer.Option(help="Use at most so many samples.")] = 2000,
+    tau0: Annotated[float, typer.Option(help="Root mean square of ‖x‖, when there is no data.")] = 1.0,
+    kind: Annotated[str, typer.Option(help="The kernel to match: ck or ntk.")] = "ck",
+    family: Annotated[
+        str | None, typer.Option(help="Activations of the explicit network; automatic when absent.")
+    ] = None,
+    depth: Annotated[int | None, typer.Option(help="Its number of hidden layers; automatic when absent.")] = None,
+    report: Annotated[Path | None, typer.Option(help="Write pictures, numbers and the network here.")] = None,
+    json: Json = False,
+) -> None:
+    """Design the shallow explicit network that behaves like a deep equilibrium model."""
+    deq = DEQ(parse_activation(activation, param or []), recurrent, input)
+    loaded = None if data is None else datasets.subsample(datasets.load(data), samples)
+    if report is not None:
+        from notsodeep.report.style import pyplot
+
+        pyplot()  # a missing extra is reported before the work, not after
+    with (
+        progress("reading", quiet=json) as step,
+        new_directory(report, "match.json") if report else nullcontext() as folder,
+    ):
+        from notsodeep.report.study import study
+
+        result = study(deq, loaded, kind=kind, tau0=tau0, family=family, depth=depth, step=step)
+        content = result.to_dict()
+        if folder is not None:
+            _write(result, content, folder, step)
+    if json:
+        emit({**content, "report": str(report) if report else None})
+    else:
+        _print(result, content, report)
+
+
+def _write(result: Study, content: dict[str, Any], folder: Path, step: Any) -> None:
+    from notsodeep.report import page, pictures
+
+    step("drawing")
+    names = pictures.draw(result, folder)
+    result.network.save(folder / "network.json")
+    (folder / "match.json").write_text(json_module.dumps(content, indent=2, ensure_ascii=False) + "\n", "utf-8")
+    (folder / "index.html").write_text(page.render(content, folder, names), "utf-8")
+
+
+def _print(result: Study, content: dict[str, Any], report: Path | None) -> None:
+    facts, depth = content["data"], result.network.depth
+    say(f"implicit   {result.deq}", f"           {result.deq.well_posed.reason}")
+    say(f"explicit   {depth} hidden layer{'s' if depth > 1 else ''}")
+    for k, formula in enumerate(content["formulas"], 1):
+        say(f"           σ{k}(x) = {formula}")
+    say(f"data       {facts['name']}: {facts['samples']} samples × {facts['features']} features")
+    if result.prepared:
+        say("           centred, and scaled to mean ‖x‖² = 1, so that τ0 = 1")
+    symbols = _SYMBOLS["ck" if result.kind == "ck" else "ntk"]
+    target, achieved = result.target, result.achieved
+    rows = [
+        (f"{symbol} ({key})", f"{target[key]:.10g}", f"{achieved[key]:.10g}", f"{abs(achieved[key] - target[key]):.1e}")
+        for symbol, key in zip(symbols, target, strict=True)
+    ]
+    say()
+    say(table(f"{result.kind} coefficients", ("", "implicit", "explicit", "difference"), rows))
+    say("match      exact" if result.match.exact else f"match      not exact: {result.match}")
+    say(f"residual   {result.match.residual:.2e}", "")
+    errors = [(e.name, f"{100 * e.error:.3g} %", f"{100 * e.rescaled_error:.3g} %") for e in result.closeness]
+    title = f"‖G_implicit − Σ_explicit‖ / ‖G_implicit‖ on {facts['name']}"
+    say(table(title, ("explicit network", "as it is", "best rescaled"), errors))
+    if report is not None:
+        say(f"report     {report / 'index.html'}")

@@ -1,0 +1,174 @@
+"""Batched fixed points z = f(z): one loop that measures every sample, four ways to take the next step."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from notsodeep.checks import ConvergenceWarning, InputError, NotConvergedError
+
+__all__ = ["FixedPointMap", "SolveReport", "Stepper", "solve"]
+
+_WORTHWHILE = 0.25  # finished samples leave the batch once they are this share of it
+
+
+class FixedPointMap(Protocol):
+    """A map f on rows, f(z)_i depending on z_i alone."""
+
+    def evaluate(self, state: Tensor) -> tuple[Tensor, Tensor]:
+        """Return f(z) and the tensor at which f is linearised there, both (rows, width)."""
+
+    def jvp(self, point: Tensor, direction: Tensor) -> Tensor:
+        """f'(z) · direction, row by row."""
+
+    def take(self, rows: Tensor) -> FixedPointMap:
+        """Return the same map for some of the rows."""
+
+
+@dataclass
+class Iterate:
+    """What a stepper sees: z, f(z), f(z) − z and the relative residuals of the active rows."""
+
+    state: Tensor
+    image: Tensor
+    step: Tensor
+    residual: Tensor
+    worst: float
+    point: Tensor
+    map: FixedPointMap
+
+
+class Stepper(Protocol):
+    """Chooses the next z; keeps its own history of the active rows."""
+
+    name: str
+
+    def next(self, at: Iterate) -> Tensor:
+        """Return the next state."""
+
+    def take(self, rows: Tensor) -> None:
+        """Forget every row not listed."""
+
+
+@dataclass
+class SolveReport:
+    """How a solve went, sample by sample.
+
+    Attributes
+    ----------
+    solver : str
+    tol : float
+        The tolerance asked for, on ‖f(z) − z‖ / ‖f(z)‖ of each sample.
+    iterations : int
+        Evaluations of f until the last sample left.
+    sample_iterations : Tensor, (n,)
+        The same for each sample.
+    residuals : Tensor, (n,)
+        Relative residual measured at the state that was returned.
+    backward : SolveReport or None
+        The adjoint solve, once a backward pass has run.
+    """
+
+    solver: str
+    tol: float
+    iterations: int
+    sample_iterations: Tensor = field(repr=False)
+    residuals: Tensor = field(repr=False)
+    backward: SolveReport | None = None
+
+    @property
+    def residual(self) -> float:
+        """The worst relative residual."""
+        return float(self.residuals.max())
+
+    @property
+    def converged(self) -> bool:
+        """Every sample is within the tolerance."""
+        return bool((self.residuals <= self.tol).all())
+
+    def __str__(self) -> str:
+        verdict = "converged" if self.converged else "NOT converged"
+        text = f"{self.solver}: {verdict} in {self.iterations} iterations, residual {self.residual:.3g}"
+        return f"{text} (tol {self.tol:.3g})"
+
+
+@dataclass
+class Solution:
+    """The fixed point, the point of linearisation, and the report."""
+
+    state: Tensor
+    point: Tensor
+    report: SolveReport
+
+
+@torch.no_grad()
+def solve(problem: FixedPointMap, start: Tensor, stepper: Stepper, tol: float, max_iter: int) -> Solution:
+    """Find z with ‖f(z) − z‖ ≤ tol ‖f(z)‖ on every row.
+
+    The residual is always measured at the very state that is returned. Rows that have
+    converged, or turned non-finite, leave the batch.
+    """
+    floor = 4 * torch.finfo(start.dtype).eps
+    if tol < floor:
+        raise InputError(
+            f"tol={tol:.3g} is below what {start.dtype} resolves; use tol ≥ {floor:.1e} or a float64 network"
+        )
+    total = start.shape[0]
+    tiny = torch.finfo(start.dtype).tiny
+    rows: Tensor | None = None  # None: nobody has left yet
+    gathered: list[tuple[Tensor, Tensor, Tensor, Tensor, int]] = []
+    state = start
+    for iteration in range(1, max_iter + 1):
+        image, point = problem.evaluate(state)
+        step = image - state
+        residual = torch.linalg.vector_norm(step, dim=1) / torch.linalg.vector_norm(image, dim=1).clamp_min_(tiny)
+        worst = float(residual.max())
+        if worst <= tol or iteration == max_iter:
+            break
+        # written so that NaN counts as finished
+        running = residual > tol
+        if worst != worst or worst == float("inf"):
+            running &= residual.isfinite()
+        remaining = int(running.sum())
+        if remaining == 0:
+            break
+        if state.shape[0] - remaining >= _WORTHWHILE * state.shape[0]:
+            leaving, staying = (~running).nonzero()[:, 0], running.nonzero()[:, 0]
+            labels = leaving if rows is None else rows[leaving]
+            gathered.append((labels, state[leaving], point[leaving], residual[leaving], iteration))
+            rows = staying if rows is None else rows[staying]
+            problem = problem.take(staying)
+            stepper.take(staying)
+            state, image, step = state[staying], image[staying], step[staying]
+            point, residual = point[staying], residual[staying]
+            worst = float(residual.max())
+        state = stepper.next(Iterate(state, image, step, residual, worst, point, problem))
+
+    residual = torch.nan_to_num(residual, nan=float("inf"))
+    counts = torch.full((total,), iteration)
+    if rows is None:
+        return Solution(state, point, SolveReport(stepper.name, tol, iteration, counts, residual))
+    states, points = torch.empty_like(start), torch.empty_like(start)
+    residuals = residual.new_empty(total)
+    for labels, one_state, one_point, one_residual, when in [*gathered, (rows, state, point, residual, iteration)]:
+        states[labels], points[labels], counts[labels] = one_state, one_point, when
+        residuals[labels] = torch.nan_to_num(one_residual, nan=float("inf"))
+    return Solution(states, points, SolveReport(stepper.name, tol, iteration, counts, residuals))
+
+
+def tell(report: SolveReport, what: str, on_failure: str) -> None:
+    """Warn or raise when a solve did not converge."""
+    if on_failure == "ignore" or report.converged:
+        return
+    failed = int((report.residuals > report.tol).sum())
+    message = (
+        f"the {what} solve did not converge for {failed} of {report.residuals.numel()} samples: {report}; "
+        "raise max_iter or tol, or lower the norm of the recurrent weight"
+    )
+    if on_failure == "raise":
+        raise NotConvergedError(message)
+    warnings.warn(message, ConvergenceWarning, stacklevel=4)

@@ -1,0 +1,169 @@
+"""Differentiating through an equilibrium: by the implicit function theorem, by unrolling, or by a phantom step.
+
+The state is h = √m z, so that h = φ(u), u = c h Aᵀ + d with c = σ_a/√m and d the drive.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from notsodeep.nn.activations import TensorActivation
+from notsodeep.nn.fixed_point import Solution, SolveReport, solve, tell
+from notsodeep.nn.solvers import stepper
+
+__all__ = ["BACKWARD_MODES", "Adjoint", "Equilibrium", "SolveOptions", "equilibrium"]
+
+BACKWARD_MODES = ("implicit", "unrolled", "phantom")
+
+
+@dataclass(frozen=True)
+class SolveOptions:
+    """Everything that decides how both solves run; see :class:`notsodeep.nn.DEQNet`."""
+
+    solver: str
+    tol: float
+    max_iter: int
+    options: dict[str, Any]
+    backward: str
+    backward_solver: str
+    backward_tol: float
+    backward_max_iter: int
+    backward_options: dict[str, Any]
+    phantom_steps: int
+    on_failure: str
+
+
+@dataclass(frozen=True)
+class Equilibrium:
+    """f(h) = φ(c h Aᵀ + d), linearised at u = c h Aᵀ + d."""
+
+    weight: Tensor  # A, (m, m)
+    drive: Tensor  # d, (rows, m)
+    factor: float  # c
+    phi: TensorActivation
+
+    def evaluate(self, state: Tensor) -> tuple[Tensor, Tensor]:
+        point = torch.addmm(self.drive, state, self.weight.t(), alpha=self.factor)
+        return self.phi(point), point
+
+    def jvp(self, point: Tensor, direction: Tensor) -> Tensor:
+        return self.phi.derivative(point) * (direction @ self.weight.t()).mul_(self.factor)
+
+    def take(self, rows: Tensor) -> Equilibrium:
+        return Equilibrium(self.weight, self.drive[rows], self.factor, self.phi)
+
+
+@dataclass(frozen=True)
+class Adjoint:
+    """f(w) = φ'(u*) ⊙ (g + c w A): its fixed point is ∂loss/∂d when g = ∂loss/∂h."""
+
+    weight: Tensor
+    gradient: Tensor
+    factor: float
+    slope: Tensor  # φ'(u*)
+
+    def evaluate(self, state: Tensor) -> tuple[Tensor, Tensor]:
+        image = torch.addmm(self.gradient, state, self.weight, alpha=self.factor).mul_(self.slope)
+        return image, image
+
+    def jvp(self, point: Tensor, direction: Tensor) -> Tensor:
+        return (direction @ self.weight).mul_(self.factor).mul_(self.slope)
+
+    def take(self, rows: Tensor) -> Adjoint:
+        return Adjoint(self.weight, self.gradient[rows], self.factor, self.slope[rows])
+
+
+def solve_equilibrium(problem: Equilibrium, start: Tensor | None, options: SolveOptions) -> Solution:
+    """h* = φ(c h* Aᵀ + d), from `start` or from φ(d)."""
+    first = problem.phi(problem.drive) if start is None else start
+    solution = solve(problem, first, stepper(options.solver, options.options), options.tol, options.max_iter)
+    tell(solution.report, "forward", options.on_failure)
+    return solution
+
+
+def solve_adjoint(problem: Adjoint, options: SolveOptions) -> Solution:
+    """w* = φ'(u*) ⊙ (g + c w* A), from φ'(u*) ⊙ g."""
+    first = problem.slope * problem.gradient
+    method = stepper(options.backward_solver, options.backward_options)
+    solution = solve(problem, first, method, options.backward_tol, options.backward_max_iter)
+    tell(solution.report, "backward", options.on_failure)
+    return solution
+
+
+class _Implicit(torch.autograd.Function):
+    """h*(A, d) with ∂h*/∂(A, d) from the implicit function theorem; keeps h* and u*, nothing per iteration."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        weight: Tensor,
+        drive: Tensor,
+        start: Tensor | None,
+        factor: float,
+        phi: TensorActivation,
+        options: SolveOptions,
+        reports: list[SolveReport],
+    ) -> Tensor:
+        solution = solve_equilibrium(Equilibrium(weight, drive, factor, phi), start, options)
+        reports.append(solution.report)
+        ctx.save_for_backward(weight, solution.state, solution.point)
+        ctx.factor, ctx.phi, ctx.options, ctx.report = factor, phi, options, solution.report
+        return solution.state
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        if torch.is_grad_enabled():
+            raise NotImplementedError(
+                "second derivatives through the implicit backward pass are not supported: "
+                'do not use create_graph=True here, or build the network with backward="unrolled"'
+            )
+        weight, state, point = ctx.saved_tensors
+        adjoint = Adjoint(weight, gradient, ctx.factor, ctx.phi.derivative(point))
+        solution = solve_adjoint(adjoint, ctx.options)
+        ctx.report.backward = solution.report
+        to_weight, to_drive = ctx.needs_input_grad[:2]
+        # u = c h Aᵀ + d, hence ∂/∂A = c wᵀh and ∂/∂d = w
+        grad_weight = torch.mm(solution.state.t(), state).mul_(ctx.factor) if to_weight else None
+        return grad_weight, solution.state if to_drive else None, None, None, None, None, None
+
+
+def equilibrium(
+    weight: Tensor, drive: Tensor, factor: float, phi: TensorActivation, options: SolveOptions, start: Tensor | None
+) -> tuple[Tensor, SolveReport]:
+    """Return h* and the report of its solve; differentiable in `weight` and `drive`."""
+    if options.backward == "unrolled" and torch.is_grad_enabled():
+        return _unrolled(Equilibrium(weight, drive, factor, phi), start, options)
+    if options.backward == "implicit" and torch.is_grad_enabled():
+        reports: list[SolveReport] = []
+        state = _Implicit.apply(weight, drive, start, factor, phi, options, reports)  # type: ignore[no-untyped-call]
+        return state, reports[0]
+    problem = Equilibrium(weight, drive, factor, phi)
+    with torch.no_grad():
+        solution = solve_equilibrium(problem, start, options)
+    state = solution.state
+    if torch.is_grad_enabled():  # phantom: the last steps only are differentiated
+        for _ in range(options.phantom_steps):
+            state = problem.evaluate(state)[0]
+    return state, solution.report
+
+
+def _unrolled(problem: Equilibrium, start: Tensor | None, options: SolveOptions) -> tuple[Tensor, SolveReport]:
+    """Plain iteration inside the graph: the memory grows with the number of iterations."""
+    state = problem.phi(problem.drive) if start is None else start
+    tiny = torch.finfo(state.dtype).tiny
+    for iteration in range(1, options.max_iter + 1):
+        image = problem.evaluate(state)[0]
+        with torch.no_grad():
+            norm = torch.linalg.vector_norm(image, dim=1).clamp_min_(tiny)
+            residual = torch.linalg.vector_norm(image - state, dim=1) / norm
+        if iteration == options.max_iter or bool((residual <= options.tol).all()):
+            break
+        state = image
+    residual = torch.nan_to_num(residual, nan=float("inf"))
+    report = SolveReport("picard", options.tol, iteration, torch.full((len(residual),), iteration), residual)
+    tell(report, "forward", options.on_failure)
+    return state, report

@@ -1,0 +1,292 @@
+"""The two networks: the implicit one, which solves for its equilibrium, and the explicit one that replaces it."""
+
+from __future__ import annotations
+
+import inspect
+import math
+import warnings
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from notsodeep.checks import ConvergenceWarning, InputError, choice, count, nearest, positive
+from notsodeep.models import DEQ, Explicit
+from notsodeep.nn.activations import TensorActivation
+from notsodeep.nn.fixed_point import SolveReport
+from notsodeep.nn.implicit import BACKWARD_MODES, SolveOptions, equilibrium
+from notsodeep.nn.initialization import check_dtype, check_input, spectral_norm, standard_entries
+from notsodeep.nn.solvers import SOLVERS, stepper
+
+__all__ = ["DEQNet", "EffectiveWeights", "ExplicitNet"]
+
+
+@dataclass(frozen=True)
+class EffectiveWeights:
+    """The matrices of h = φ(W h + U x + b), f = a h: every variance and every 1/√m multiplied in."""
+
+    W: Tensor  # (m, m)
+    U: Tensor  # (m, p)
+    b: Tensor | None  # (m,)
+    a: Tensor  # (out, m)
+
+
+class DEQNet(nn.Module):
+    """z* = φ(σ_a A z* + σ_b B x + σ_0 b)/√m,  f(x) = a z*, with standard weights A, B, b, a.
+
+    Parameters
+    ----------
+    deq : DEQ
+        φ and the variances σ_a², σ_b², σ_0².
+    in_features, width, out_features : int
+        p, m and the number of outputs.
+    solver : {"anderson", "picard", "broyden", "newton"}
+        How the equilibrium is found.
+    tol : float
+        On ‖f(z) − z‖/‖f(z)‖ of every sample.
+    max_iter : int
+        Evaluations of f.
+    seed : int
+    initialization : {"gaussian", "uniform", "rademacher"}
+    backward : {"implicit", "unrolled", "phantom"}
+        ``implicit``: the implicit function theorem, memory independent of the number of
+        iterations; ``unrolled``: the graph of a plain iteration; ``phantom``: the graph of
+        the last `phantom_steps` steps (1: the Jacobian-free gradient), an approximation.
+    backward_solver, backward_tol, backward_max_iter
+        The same for the adjoint equation; the forward values when None.
+    phantom_steps : int
+    on_failure : {"warn", "raise", "ignore"}
+        What a solve that does not converge does.
+    dtype : torch.float32 or torch.float64
+    **solver_options
+        Options of the solver (``memory``).
+
+    Attributes
+    ----------
+    last_solve : SolveReport or None
+        Iterations, residuals and convergence of the last forward pass; its ``backward``
+        is the adjoint solve of that pass.
+
+    Examples
+    --------
+    >>> import torch
+    >>> import notsodeep as nsd
+    >>> from notsodeep import nn
+    >>> net = nn.DEQNet(nsd.DEQ("relu", 0.2, 0.8), in_features=5, width=64, out_features=3)
+    >>> net(torch.ones(2, 5)).shape
+    torch.Size([2, 3])
+    >>> net.last_solve.converged
+    True
+    """
+
+    bias: nn.Parameter | None
+
+    def __init__(
+        self,
+        deq: DEQ,
+        in_features: int,
+        width: int,
+        out_features: int = 1,
+        *,
+        solver: str = "anderson",
+        tol: float = 1e-6,
+        max_iter: int = 200,
+        seed: int = 0,
+        initialization: str = "gaussian",
+        backward: str = "implicit",
+        backward_solver: str | None = None,
+        backward_tol: float | None = None,
+        backward_max_iter: int | None = None,
+        phantom_steps: int = 1,
+        on_failure: str = "warn",
+        dtype: torch.dtype | None = None,
+        **solver_options: Any,
+    ) -> None:
+        super().__init__()
+        if not isinstance(deq, DEQ):
+            raise InputError(f'deq={deq!r} must be a notsodeep.DEQ, e.g. DEQ("relu", recurrent=0.2, input=0.8)')
+        self._check_names(solver, solver_options)
+        self.deq = deq
+        self.in_features = count(in_features, "in_features")
+        self.width = count(width, "width")
+        self.out_features = count(out_features, "out_features")
+        self.solve_options = SolveOptions(
+            solver=solver,
+            tol=positive(tol, "tol"),
+            max_iter=count(max_iter, "max_iter"),
+            options=dict(solver_options),
+            backward=choice(backward, BACKWARD_MODES, "backward"),
+            backward_solver=choice(backward_solver or solver, SOLVERS, "backward_solver"),
+            backward_tol=positive(tol if backward_tol is None else backward_tol, "backward_tol"),
+            backward_max_iter=count(max_iter if backward_max_iter is None else backward_max_iter, "backward_max_iter"),
+            backward_options=dict(solver_options) if backward_solver in (None, solver) else {},
+            phantom_steps=count(phantom_steps, "phantom_steps"),
+            on_failure=choice(on_failure, ("warn", "raise", "ignore"), "on_failure"),
+        )
+        self.last_solve: SolveReport | None = None
+        kind = check_dtype(dtype)
+        generator = torch.Generator().manual_seed(count(seed, "seed", minimum=0))
+        self.phi = TensorActivation(deq.activation)
+        self.recurrent = standard_entries((self.width, self.width), initialization, generator, kind)
+        self.input = standard_entries((self.width, self.in_features), initialization, generator, kind)
+        self.readout = standard_entries((self.out_features, self.width), initialization, generator, kind)
+        bias = standard_entries((self.width,), initialization, generator, kind) if deq.bias else None
+        self.register_parameter("bias", bias)
+        self._check_contraction()
+
+    @classmethod
+    def _check_names(cls, solver: str, options: dict[str, Any]) -> None:
+        choice(solver, SOLVERS, "solver")
+        known = [name for name in inspect.signature(cls).parameters if name not in ("deq", "solver_options")]
+        for name in options:
+            hint = nearest(name, known)
+            if hint and name not in inspect.signature(SOLVERS[solver]).parameters:
+                raise InputError(f"DEQNet has no option {name!r}{hint}")
+        stepper(solver, options)
+
+    def _check_contraction(self) -> None:
+        """Refuse settings without an equilibrium, and say when uniqueness is not guaranteed."""
+        verdict = self.deq.well_posed
+        if verdict or self.solve_options.on_failure == "ignore":
+            return
+        if not verdict.infinite_width.holds:
+            raise InputError(f"recurrent={self.deq.recurrent:.6g} is too large: {verdict.reason}")
+        gain = self.contraction
+        if gain < 1:
+            return
+        message = (
+            f"recurrent={self.deq.recurrent:.6g} gives ‖σ_a A/√m‖·L = {gain:.4g} ≥ 1 at width {self.width}: "
+            "the equilibrium may not exist or not be unique; lower recurrent"
+        )
+        if self.solve_options.on_failure == "raise":
+            raise InputError(message)
+        warnings.warn(message, ConvergenceWarning, stacklevel=3)
+
+    @property
+    def contraction(self) -> float:
+        """‖σ_a A/√m‖ · L: below 1 the equilibrium exists and is unique, whatever the input."""
+        return self._factor * spectral_norm(self.recurrent) * self.deq.activation.lipschitz
+
+    @property
+    def _factor(self) -> float:
+        return math.sqrt(self.deq.recurrent / self.width)
+
+    def effective_weights(self) -> EffectiveWeights:
+        """W = σ_a A/√m, U = σ_b B, b = σ_0 b, a/√m, for the state h = √m z; detached."""
+        bias = None if self.bias is None else math.sqrt(self.deq.bias) * self.bias.detach()
+        return EffectiveWeights(
+            self._factor * self.recurrent.detach(),
+            math.sqrt(self.deq.input) * self.input.detach(),
+            bias,
+            self.readout.detach() / math.sqrt(self.width),
+        )
+
+    def drive(self, x: Tensor) -> Tensor:
+        """σ_b B x + σ_0 b, (batch, width)."""
+        drive = nn.functional.linear(math.sqrt(self.deq.input) * x, self.input)
+        return drive if self.bias is None else drive + math.sqrt(self.deq.bias) * self.bias
+
+    def equilibrium(self, x: Tensor, start: Tensor | None = None) -> Tensor:
+        """z*, (batch, width); `start` is a state to begin from, e.g. that of a nearby input."""
+        check_input(x, self.in_features, self.recurrent)
+        root = math.sqrt(self.width)
+        if start is not None:
+            if start.shape != (x.shape[0], self.width):
+                raise InputError(f"start has shape {tuple(start.shape)} but must be ({x.shape[0]}, {self.width})")
+            start = start.detach() * root
+        state, self.last_solve = equilibrium(
+            self.recurrent, self.drive(x), self._factor, self.phi, self.solve_options, start
+        )
+        return state / root
+
+    def forward(self, x: Tensor, start: Tensor | None = None) -> Tensor:
+        """f(x) = a z*, (batch, out_features)."""
+        return nn.functional.linear(self.equilibrium(x, start), self.readout)
+
+    def extra_repr(self) -> str:
+        shape = f"in_features={self.in_features}, width={self.width}, out_features={self.out_features}"
+        return f"{self.deq}, {shape}, solver={self.solve_options.solver!r}, tol={self.solve_options.tol:g}"
+
+
+class ExplicitNet(nn.Module):
+    """x⁽ˡ⁾ = σ_l(W_l x⁽ˡ⁻¹⁾)/√m_l,  f(x) = a x⁽ᴸ⁾, with standard weights W_l and a.
+
+    Parameters
+    ----------
+    explicit : Explicit
+        The activations, e.g. those of ``notsodeep.match(deq, tau0=1.0).network``.
+    in_features : int
+    width : int or sequence of int
+        m, or one width per layer.
+    out_features : int
+    seed : int
+    initialization : {"gaussian", "uniform", "rademacher"}
+    learnable : bool or iterable of str
+        Numbers of the activations that are trained; see :class:`TensorActivation`.
+    dtype : torch.float32 or torch.float64
+
+    Examples
+    --------
+    >>> import torch
+    >>> import notsodeep as nsd
+    >>> from notsodeep import nn
+    >>> net = nn.ExplicitNet(nsd.Explicit(["leaky_relu", "tanh"]), in_features=5, width=64, out_features=3)
+    >>> net(torch.ones(2, 5)).shape
+    torch.Size([2, 3])
+    """
+
+    def __init__(
+        self,
+        explicit: Explicit,
+        in_features: int,
+        width: int | Sequence[int],
+        out_features: int = 1,
+        *,
+        seed: int = 0,
+        initialization: str = "gaussian",
+        learnable: bool | Iterable[str] = False,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__()
+        if not isinstance(explicit, Explicit):
+            raise InputError(f'explicit={explicit!r} must be a notsodeep.Explicit, e.g. Explicit(["relu"])')
+        self.in_features = count(in_features, "in_features")
+        self.out_features = count(out_features, "out_features")
+        widths = list(width) if isinstance(width, Sequence) else [width] * explicit.depth
+        if len(widths) != explicit.depth:
+            raise InputError(f"width={width!r} has {len(widths)} entries for {explicit.depth} layers")
+        self.widths = [count(one, "width") for one in widths]
+        if not isinstance(learnable, bool):
+            learnable = list(learnable)
+        kind = check_dtype(dtype)
+        generator = torch.Generator().manual_seed(count(seed, "seed", minimum=0))
+        self.activations = nn.ModuleList(TensorActivation(phi, learnable) for phi in explicit.activations).to(kind)
+        shapes = zip(self.widths, [self.in_features, *self.widths[:-1]], strict=True)
+        self.weights = nn.ParameterList(standard_entries(shape, initialization, generator, kind) for shape in shapes)
+        self.readout = standard_entries((self.out_features, self.widths[-1]), initialization, generator, kind)
+
+    @property
+    def explicit(self) -> Explicit:
+        """The description, with the present values of learnable activations."""
+        return Explicit([phi.description for phi in self.activations])  # type: ignore[misc]
+
+    @property
+    def width(self) -> int:
+        """The width of the last layer."""
+        return self.widths[-1]
+
+    def features(self, x: Tensor) -> Tensor:
+        """x⁽ᴸ⁾, (batch, width)."""
+        check_input(x, self.in_features, self.readout)
+        for weight, phi in zip(self.weights, self.activations, strict=True):
+            x = phi(nn.functional.linear(x, weight)) / math.sqrt(weight.shape[0])
+        return x
+
+    def forward(self, x: Tensor) -> Tensor:
+        """f(x) = a x⁽ᴸ⁾, (batch, out_features)."""
+        return nn.functional.linear(self.features(x), self.readout)
+
+    def extra_repr(self) -> str:
+        return f"in_features={self.in_features}, widths={self.widths}, out_features={self.out_features}"

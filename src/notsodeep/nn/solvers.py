@@ -1,0 +1,236 @@
+"""Four ways to take the next step towards z = f(z), for all rows of a batch at once."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from notsodeep.checks import InputError, choice, count, nearest
+from notsodeep.nn.fixed_point import Iterate, Stepper
+
+__all__ = ["SOLVERS", "Anderson", "Broyden", "Newton", "Picard", "stepper"]
+
+_PLAIN_IS_ENOUGH = 0.5  # a plain step that halves the residual is cheaper than mixing
+_GROWTH = 2.0  # a sample whose residual grows this much takes a plain step instead
+
+
+class Picard:
+    """z ← f(z)."""
+
+    name = "picard"
+
+    def next(self, at: Iterate) -> Tensor:
+        return at.image
+
+    def take(self, rows: Tensor) -> None:
+        return None
+
+
+class Anderson:
+    """z ← f(z) − Σ γ_k Δf_k, with γ minimising ‖f(z) − z − Σ γ_k Δ(f(z) − z)_k‖ per sample.
+
+    While plain steps halve the residual they are kept: for random weights the spectrum of
+    f' fills a disc, where no mixing of past iterates beats the plain iteration.
+
+    Parameters
+    ----------
+    memory : int
+        Number of past differences.
+    """
+
+    name = "anderson"
+
+    def __init__(self, memory: int = 5) -> None:
+        self.memory = count(memory, "memory")
+        self.previous: tuple[Tensor, Tensor, Tensor] | None = None  # image, step, residual
+        self.worst = float("inf")
+        self.images: Tensor | None = None  # (rows, memory, width): Δf_k
+        self.steps: Tensor | None = None  # the same for Δ(f(z) − z)_k
+        self.gram: Tensor | None = None  # (rows, memory, memory), float64
+        self.filled = 0
+
+    def next(self, at: Iterate) -> Tensor:
+        previous, self.previous = self.previous, (at.image, at.step, at.residual)
+        worst, self.worst = self.worst, at.worst
+        if previous is None or (self.filled == 0 and at.worst < _PLAIN_IS_ENOUGH * worst):
+            return at.image
+        old_image, old_step, old_residual = previous
+        if self.images is None or self.steps is None or self.gram is None:
+            rows, width = at.state.shape
+            self.images = at.state.new_zeros(rows, self.memory, width)
+            self.steps = torch.zeros_like(self.images)
+            self.gram = torch.zeros(rows, self.memory, self.memory, dtype=torch.float64, device=at.state.device)
+        slot = self.filled % self.memory
+        self.filled += 1
+        self.images[:, slot] = at.image - old_image
+        newest = at.step - old_step
+        self.steps[:, slot] = newest
+        products = torch.bmm(self.steps, torch.stack([newest, at.step], dim=2)).double()
+        self.gram[:, slot, :] = self.gram[:, :, slot] = products[:, :, 0]
+        size = min(self.filled, self.memory)
+        gram = self.gram[:, :size, :size]
+        # a ridge relative to the trace keeps the normal equations solvable when differences align
+        ridge = torch.finfo(at.state.dtype).eps * gram.diagonal(dim1=1, dim2=2).sum(1)
+        eye = torch.eye(size, dtype=gram.dtype, device=gram.device)
+        damped = gram + (ridge + torch.finfo(torch.float64).tiny)[:, None, None] * eye
+        weights = torch.linalg.solve_ex(damped, products[:, :size, 1:])[0].to(at.state.dtype)
+        safe = (at.residual <= _GROWTH * old_residual)[:, None, None]
+        weights = torch.where(safe & weights.isfinite(), weights, 0.0)
+        mixed: Tensor = at.image - torch.bmm(weights.transpose(1, 2), self.images[:, :size])[:, 0]
+        return mixed
+
+    def take(self, rows: Tensor) -> None:
+        if self.previous is not None:
+            self.previous = _rows(self.previous, rows)
+        if self.images is not None and self.steps is not None and self.gram is not None:
+            self.images, self.steps, self.gram = self.images[rows], self.steps[rows], self.gram[rows]
+
+
+class Broyden:
+    """z ← z − B (f(z) − z), B ≈ (f' − I)⁻¹ built from rank-one updates (Broyden's good method).
+
+    Parameters
+    ----------
+    memory : int
+        Rank at which the approximation starts afresh.
+    """
+
+    name = "broyden"
+
+    def __init__(self, memory: int = 12) -> None:
+        self.memory = count(memory, "memory")
+        self.previous: tuple[Tensor, Tensor, Tensor] | None = None  # state, step, residual
+        self.left: list[Tensor] = []  # B = −I + Σ left_k right_kᵀ
+        self.right: list[Tensor] = []
+
+    def next(self, at: Iterate) -> Tensor:
+        previous, self.previous = self.previous, (at.state, at.step, at.residual)
+        if previous is not None:
+            self._update(at.state - previous[0], at.step - previous[1])
+        direction = at.step - self._correction(at.step, self.left, self.right)
+        if previous is not None:
+            safe = (at.residual <= _GROWTH * previous[2])[:, None]
+            direction = torch.where(safe & direction.isfinite(), direction, at.step)
+        return at.state + direction
+
+    @staticmethod
+    def _correction(vector: Tensor, left: list[Tensor], right: list[Tensor]) -> Tensor:
+        total = torch.zeros_like(vector)
+        for one, other in zip(left, right, strict=True):
+            total += one * (other * vector).sum(1, keepdim=True)
+        return total
+
+    def _update(self, moved: Tensor, change: Tensor) -> None:
+        if len(self.left) == self.memory:
+            self.left, self.right = [], []
+        # Sherman–Morrison: B += (Δz − BΔg)(ΔzᵀB) / (ΔzᵀBΔg)
+        row = self._correction(moved, self.right, self.left) - moved
+        defect = moved + change - self._correction(change, self.left, self.right)
+        denominator = (row * change).sum(1, keepdim=True)
+        usable = denominator.abs() > torch.finfo(moved.dtype).eps * (row.norm(dim=1) * change.norm(dim=1))[:, None]
+        self.left.append(torch.where(usable, defect / denominator, 0.0))
+        self.right.append(row)
+
+    def take(self, rows: Tensor) -> None:
+        if self.previous is not None:
+            self.previous = _rows(self.previous, rows)
+        self.left = [one[rows] for one in self.left]
+        self.right = [one[rows] for one in self.right]
+
+
+class Newton:
+    """z ← z + (I − f'(z))⁻¹ (f(z) − z), the linear system by batched GMRES.
+
+    Parameters
+    ----------
+    memory : int
+        Largest Krylov space of one step.
+    """
+
+    name = "newton"
+
+    def __init__(self, memory: int = 30) -> None:
+        self.memory = count(memory, "memory")
+        self.residual: Tensor | None = None
+
+    def next(self, at: Iterate) -> Tensor:
+        previous, self.residual = self.residual, at.residual
+        # forcing term: tighten with the residual, which keeps the quadratic rate
+        forcing = min(0.1, max(at.worst, 1e3 * torch.finfo(at.state.dtype).eps))
+
+        def operator(direction: Tensor) -> Tensor:
+            return direction - at.map.jvp(at.point, direction)
+
+        direction = gmres(operator, at.step, forcing, self.memory)
+        if previous is not None:
+            safe = (at.residual <= _GROWTH * previous)[:, None]
+            direction = torch.where(safe & direction.isfinite(), direction, at.step)
+        return at.state + direction
+
+    def take(self, rows: Tensor) -> None:
+        if self.residual is not None:
+            self.residual = self.residual[rows]
+
+
+def gmres(operator: Callable[[Tensor], Tensor], rhs: Tensor, tol: float, max_iter: int) -> Tensor:
+    """Solve operator(x) = rhs row by row to relative residual `tol`; x is a combination of Krylov vectors."""
+    tiny = torch.finfo(rhs.dtype).tiny
+    norm = torch.linalg.vector_norm(rhs, dim=1)
+    basis = [rhs / norm.clamp_min(tiny)[:, None]]
+    hessenberg = torch.zeros(rhs.shape[0], max_iter + 1, max_iter, dtype=torch.float64, device=rhs.device)
+    target = torch.zeros(rhs.shape[0], max_iter + 1, 1, dtype=torch.float64, device=rhs.device)
+    target[:, 0, 0] = norm
+    weights = target[:, :0]
+    for k in range(max_iter):
+        vector = operator(basis[k])
+        for _ in range(2):  # orthogonalise twice: Gram–Schmidt to rounding
+            for j, old in enumerate(basis):
+                projection = (old * vector).sum(1)
+                hessenberg[:, j, k] += projection
+                vector = vector - projection[:, None] * old
+        length = torch.linalg.vector_norm(vector, dim=1)
+        hessenberg[:, k + 1, k] = length
+        matrix, right = hessenberg[:, : k + 2, : k + 1], target[:, : k + 2]
+        triangle = torch.linalg.qr(matrix)
+        diagonal = triangle.R.diagonal(dim1=1, dim2=2)
+        safe = torch.where(diagonal == 0, torch.ones_like(diagonal), torch.zeros_like(diagonal))
+        weights = torch.linalg.solve_triangular(
+            triangle.R + torch.diag_embed(safe), triangle.Q.transpose(1, 2) @ right, upper=True
+        )
+        residual = torch.linalg.vector_norm((matrix @ weights - right)[:, :, 0], dim=1)
+        if bool((residual <= tol * norm).all()):
+            break
+        basis.append(vector / length.clamp_min(tiny)[:, None])
+    coefficients = weights[:, :, 0].to(rhs.dtype)
+    solution = torch.zeros_like(rhs)
+    for j in range(coefficients.shape[1]):
+        solution += coefficients[:, j, None] * basis[j]
+    return solution
+
+
+def _rows(tensors: tuple[Tensor, Tensor, Tensor], rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    first, second, third = tensors
+    return first[rows], second[rows], third[rows]
+
+
+SOLVERS: dict[str, Callable[..., Stepper]] = {
+    "picard": Picard,
+    "anderson": Anderson,
+    "broyden": Broyden,
+    "newton": Newton,
+}
+
+
+def stepper(solver: str, options: Mapping[str, Any]) -> Stepper:
+    """Return a fresh stepper; an unknown solver or option is refused with the nearest name."""
+    build = SOLVERS[choice(solver, SOLVERS, "solver")]
+    known = [name for name in inspect.signature(build).parameters if name not in ("args", "kwargs")]
+    for name in options:
+        if name not in known:
+            takes = f"takes {', '.join(known)}" if known else "takes no options"
+            raise InputError(f"solver {solver!r} has no option {name!r}{nearest(name, known)} (it {takes})")
+    return build(**options)

@@ -1,0 +1,203 @@
+"""A DEQ, the explicit network designed for it, and how close their kernels are on data."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse.linalg import eigsh
+
+from notsodeep.checks import positive
+from notsodeep.data import Data, prepare
+from notsodeep.highdim import coefficients, equivalent, estimate_statistics, spectrum
+from notsodeep.matching import match
+from notsodeep.models import DEQ, Explicit
+
+__all__ = ["Closeness", "Study", "study"]
+
+Array = NDArray[np.float64]
+_GAUSSIAN = (800, 1000)  # n and p of the cloud that stands in for absent data
+_BASELINES = ("relu", "tanh")
+
+
+@dataclass(frozen=True)
+class Closeness:
+    """Distance of an explicit network's kernel to the DEQ's, in spectral norm.
+
+    Attributes
+    ----------
+    name : str
+        Which network.
+    error : float
+        ‖G_DEQ − Σ‖ / ‖G_DEQ‖.
+    rescaled_error : float
+        The same after multiplying Σ by the one number that brings it closest.
+    kernel : array of shape (n, n)
+    """
+
+    name: str
+    error: float
+    rescaled_error: float
+    kernel: Array = field(repr=False, compare=False)
+
+
+@dataclass(frozen=True)
+class Study:
+    """Everything `notsodeep match` prints, draws and writes."""
+
+    deq: DEQ
+    tau0: float
+    kind: str
+    match: Any
+    data: Data
+    prepared: bool
+    kernel: Array = field(repr=False)
+    matched: Closeness
+    baselines: tuple[Closeness, ...]
+    equivalent_eigenvalues: Array = field(repr=False)
+    spectrum: Any
+
+    @property
+    def network(self) -> Explicit:
+        """The designed network."""
+        network: Explicit = self.match.network
+        return network
+
+    @property
+    def closeness(self) -> tuple[Closeness, ...]:
+        """The matched network first, then the baselines."""
+        return (self.matched, *self.baselines)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return all numbers, JSON-ready."""
+        verdict = self.deq.well_posed
+        return {
+            "text": str(self.deq),
+            "deq": self.deq.to_dict(),
+            "well_posed": {
+                "verdict": bool(verdict),
+                "reason": verdict.reason,
+                "finite_width": {"value": verdict.finite_width.value, "margin": verdict.finite_width.margin},
+                "infinite_width": {"value": verdict.infinite_width.value, "margin": verdict.infinite_width.margin},
+            },
+            "kind": self.kind,
+            "tau0": self.tau0,
+            "exact": bool(self.match.exact),
+            "residual": float(self.match.residual),
+            "network": self.network.to_dict(),
+            "formulas": [str(layer) for layer in self.network.activations],
+            "coefficients": {
+                "target": self.target,
+                "achieved": self.achieved,
+            },
+            "data": {
+                "name": self.data.name,
+                "prepared": self.prepared,
+                "samples": len(self.data.X),
+                "features": self.data.X.shape[1],
+                "classes": None if self.data.labels is None else len(np.unique(self.data.labels)),
+            },
+            "closeness": [
+                {"network": entry.name, "error": entry.error, "rescaled_error": entry.rescaled_error}
+                for entry in self.closeness
+            ],
+        }
+
+    @property
+    def explicit_kind(self) -> str:
+        """The explicit network's kernel that stands for `kind`."""
+        return "ck" if self.kind == "ck" else "ntk"
+
+    @property
+    def target(self) -> dict[str, float]:
+        """The DEQ's four numbers."""
+        return coefficients(self.deq, self.tau0).weights(self.kind)._asdict()
+
+    @property
+    def achieved(self) -> dict[str, float]:
+        """The network's four numbers."""
+        return coefficients(self.network, self.tau0).weights(self.explicit_kind)._asdict()
+
+
+def study(
+    deq: DEQ,
+    data: Data | None = None,
+    *,
+    kind: str = "ck",
+    tau0: float = 1.0,
+    family: str | None = None,
+    depth: int | None = None,
+    step: Callable[..., None] = lambda *_: None,
+) -> Study:
+    """Design the explicit network and measure it on data.
+
+    Parameters
+    ----------
+    deq : DEQ
+    data : Data, optional
+        Centred and scaled to mean ‖x‖² = 1 here, so that τ0 = 1. Without data, a Gaussian
+        cloud x ~ N(0, τ0² I/p) takes its place.
+    kind : str
+        The kernel to match.
+    tau0 : float
+        Used only without data.
+    family, depth
+        As in :func:`notsodeep.match`; chosen automatically when None.
+    step : callable
+        Told what is going on.
+    """
+    prepared = data is not None
+    if data is None:
+        tau0 = positive(tau0, "tau0")
+        n, p = _GAUSSIAN
+        cloud = np.random.default_rng(0).normal(scale=tau0 / np.sqrt(p), size=(n, p))
+        data = Data(f"Gaussian cloud, τ0 = {tau0:.6g}", cloud)
+    else:
+        data, tau0 = Data(data.name, prepare(data.X), data.labels), 1.0
+    step("designing the explicit network")
+    designed = match(deq, tau0=tau0, kind=kind, family=family, depth=depth)
+    step(f"exact kernel of {len(data.X)} samples")
+    kernel = deq.centered(tau0).kernel(data.X, kind=kind)
+    explicit_kind = "ck" if kind == "ck" else "ntk"
+    networks = {"matched": designed.network}
+    for name in _BASELINES:
+        layers = [name] * designed.network.depth
+        networks[f"plain {name}"] = Explicit(layers).centered(tau0)
+    step("kernels of the explicit networks")
+    matched, *baselines = (
+        _closeness(name, kernel, network.kernel(data.X, kind=explicit_kind)) for name, network in networks.items()
+    )
+    step("spectrum")
+    statistics = estimate_statistics(data.X)
+    n, p = data.X.shape
+    return Study(
+        deq=deq,
+        tau0=tau0,
+        kind=kind,
+        match=designed,
+        data=data,
+        prepared=prepared,
+        kernel=kernel,
+        matched=matched,
+        baselines=tuple(baselines),
+        equivalent_eigenvalues=equivalent(deq, data.X, statistics, kind=kind).eigenvalues(),
+        spectrum=spectrum(deq, statistics, kind=kind, n=n, p=p),
+    )
+
+
+def _closeness(name: str, exact: Array, kernel: Array) -> Closeness:
+    norm = spectral_norm(exact)
+    factor = float(np.vdot(exact, kernel) / np.vdot(kernel, kernel))
+    return Closeness(name, spectral_norm(exact - kernel) / norm, spectral_norm(exact - factor * kernel) / norm, kernel)
+
+
+def spectral_norm(matrix: Array) -> float:
+    """‖M‖ of a symmetric matrix, by Lanczos."""
+    if len(matrix) < 3:
+        return float(np.linalg.norm(matrix, 2))
+    start = np.random.default_rng(0).normal(size=len(matrix))
+    value = eigsh(matrix, k=1, which="LM", v0=start, return_eigenvectors=False, tol=1e-8)
+    return float(np.abs(value[0]))

@@ -1,0 +1,115 @@
+"""The benchmark harness: fair timing, stored results, the page written from them, the command."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from notsodeep.commands import bench as command
+
+ROOT = Path(__file__).resolve().parents[1]
+RESULT = {
+    "claim": "Counting is quick.",
+    "target": "≤ 2×",
+    "rows": [{"n": 10, "ratio": 1.2345, "note": "a|b"}, {"n": 20, "ratio": 12345.6, "note": None}],
+    "verdict": "met",
+}
+
+
+@pytest.fixture
+def modules(monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    import common
+    import write
+
+    yield common, write
+    for name in ("common", "write"):
+        sys.modules.pop(name, None)
+
+
+def test_timing_interleaves_and_keeps_the_best(modules: Any) -> None:
+    common, _ = modules
+    calls: list[str] = []
+    naps = iter([0.0, 0.03, 0.001, 0.03])
+
+    def slow() -> None:
+        calls.append("slow")
+        time.sleep(next(naps))
+
+    times = common.best_times({"slow": slow, "fast": lambda: calls.append("fast")}, repeats=3)
+    assert calls == ["slow", "fast"] * 4  # one warm-up and three rounds
+    assert 0.001 <= times["slow"] < 0.03
+    assert common.ratios({"a": 2.0, "b": 1.0}, "b") == {"a": 2.0, "b": 1.0}
+
+
+def test_saved_results_become_the_page(modules: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    common, write = modules
+    monkeypatch.setattr(common, "RESULTS", tmp_path / "results")
+    stored = json.loads(common.save("counting_is_quick", RESULT, 1.25).read_text())
+    assert {"cpu", "cores", "blas", "numpy", "python"} <= set(stored["machine"])
+    page = write.render([stored])
+    assert "## counting is quick" in page
+    assert "| 10 | 1.23 | a\\|b |" in page
+    assert "| 20 | 12346 | – |" in page
+    assert "|--:|--:|:--|" in page
+    with pytest.raises(ValueError, match="lacks rows"):
+        common.save("x", {k: v for k, v in RESULT.items() if k != "rows"}, 0.0)
+    assert "Nothing has been measured" in write.render([])
+
+
+def test_the_page_is_up_to_date(modules: Any) -> None:
+    _, write = modules
+    files = sorted((ROOT / "benchmarks" / "results").glob("*.json"))
+    stored = [json.loads(file.read_text(encoding="utf-8")) for file in files]
+    page = ROOT / "BENCHMARKS.md"
+    assert not files or page.read_text(encoding="utf-8") == write.render(stored)
+
+
+SCRIPT = """
+AREA = "counting"
+import common
+def run(quick=False):
+    return {"claim": "c", "target": "t", "rows": [{"quick": quick}], "verdict": "met"}
+if __name__ == "__main__":
+    common.main(__file__, run)
+"""
+
+
+@pytest.fixture
+def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A small checkout with one benchmark."""
+    folder = tmp_path / "benchmarks"
+    folder.mkdir()
+    for name in ("common.py", "write.py"):
+        (folder / name).write_text((ROOT / "benchmarks" / name).read_text(encoding="utf-8"), encoding="utf-8")
+    (folder / "counting_is_quick.py").write_text(SCRIPT)
+    monkeypatch.setattr(command, "_folder", lambda: folder)
+    return tmp_path
+
+
+def test_command_runs_a_benchmark(checkout: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    command.bench(["counting"], quick=True, json=True)
+    assert json.loads(capfd.readouterr().out)[0]["rows"] == [{"quick": True}]
+    assert not (checkout / "benchmarks" / "results").exists()  # a quick run keeps nothing
+    command.bench(["counting_is_quick"], json=True)
+    assert json.loads(capfd.readouterr().out)[0]["verdict"] == "met"
+    assert "counting is quick" in (checkout / "BENCHMARKS.md").read_text()
+    command.bench(list_=True, json=True)
+    assert json.loads(capfd.readouterr().out) == [{"claim": "counting_is_quick", "area": "counting"}]
+    with pytest.raises(ValueError, match="did you mean 'counting'"):
+        command.bench(["countin"])
+    (checkout / "benchmarks" / "counting_is_quick.py").write_text("def run(): ...\nraise SystemExit(3)")
+    with pytest.raises(ValueError, match="failed with exit code 3"):
+        command.bench()
+
+
+def test_without_a_checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(command, "__file__", str(tmp_path / "a" / "b" / "c" / "bench.py"))
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ValueError, match="part of the source checkout"):
+        command.bench()

@@ -1,0 +1,260 @@
+"""The command line: output for people and machines, one-line errors, files complete or absent."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import notsodeep as nsd
+from notsodeep.cli import main
+from notsodeep.commands import console
+
+
+@dataclass
+class Result:
+    """What a command left behind."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.out)
+
+
+Run = Callable[..., Result]
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> Run:
+    def call(*arguments: object) -> Result:
+        with pytest.raises(SystemExit) as exit_:
+            main([str(argument) for argument in arguments])
+        out, err = capsys.readouterr()
+        return Result(int(exit_.value.code or 0), out, err)
+
+    return call
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A labelled data file of 60 samples."""
+    rng = np.random.default_rng(0)
+    path = tmp_path_factory.mktemp("data") / "small.npz"
+    np.savez(path, X=rng.normal(size=(60, 80)), y=np.repeat([0, 1], 30))
+    return path
+
+
+def test_help_and_version(run: Run) -> None:
+    assert "match" in run("--help").out
+    assert "--recurrent" in run("match", "--help").out
+    assert run("--version").out.strip() == nsd.__version__
+    assert run().code in (0, 2)  # no arguments: the help, as typer does it
+
+
+def test_match_for_people(run: Run, small: Path) -> None:
+    result = run("match", "--activation", "relu", "--recurrent", 0.2, "--input", 0.8, "--data", small)
+    assert result.code == 0, result.err
+    assert result.err == ""
+    for words in ("well-posed at finite and infinite width", "σ1(x) = ", "0.2105263158", "plain tanh", "exact"):
+        assert words in result.out
+
+
+def test_match_for_machines(run: Run, small: Path) -> None:
+    result = run("match", "--data", small, "--json")
+    content = result.json
+    assert result.err == ""
+    assert content["exact"] is True
+    assert content["residual"] <= 1e-10
+    assert content["data"] == {"name": "small", "prepared": True, "samples": 60, "features": 80, "classes": 2}
+    assert content["coefficients"]["target"]["c1"] == pytest.approx(0.2105263157894737, rel=1e-12)
+    for key, value in content["coefficients"]["target"].items():
+        assert content["coefficients"]["achieved"][key] == pytest.approx(value, rel=1e-8)
+    matched, *others = content["closeness"]
+    assert matched["network"] == "matched"
+    assert all(matched["error"] < 0.1 * other["rescaled_error"] for other in others)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("--activation", "tanh"),
+        ("--activation", "leaky_relu", "--param", "a=1", "--param", "b=0.2"),
+        ("--kind", "ntk"),
+        ("--tau0", "1.7"),
+    ],
+)
+def test_match_options(run: Run, options: tuple[str, ...]) -> None:
+    content = run("match", "--json", *options).json
+    assert content["residual"] <= 1e-8
+    matched, *others = content["closeness"]
+    assert all(matched["error"] < 0.2 * other["error"] for other in others)
+
+
+def test_report(run: Run, small: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "deep" / "report"
+    assert run("match", "--data", small, "--report", folder).code == 0
+    names = {path.name for path in folder.iterdir()}
+    pictures = {f"{name}.{kind}" for name in ("activations", "spectra", "closeness") for kind in ("png", "svg")}
+    assert pictures | {"network.json", "match.json", "index.html"} <= names
+    assert [path.name for path in folder.parent.iterdir()] == ["report"]  # nothing temporary stays
+    content = json.loads((folder / "match.json").read_text(encoding="utf-8"))
+    network = nsd.load_model(folder / "network.json")
+    assert network.to_dict() == content["network"]
+    page = (folder / "index.html").read_text(encoding="utf-8")
+    assert "data:image/png;base64," in page
+    assert "http:" not in page  # needs nothing but itself
+    assert "https:" not in page
+    shown = run("show", folder / "network.json", "--json")
+    assert shown.json["formulas"] == content["formulas"]
+    # a second run replaces the report
+    before = (folder / "match.json").stat().st_mtime_ns
+    assert run("match", "--data", small, "--report", folder, "--json").json["report"] == str(folder)
+    assert (folder / "match.json").stat().st_mtime_ns > before
+
+
+def test_show(run: Run, tmp_path: Path) -> None:
+    path = nsd.DEQ("tanh", 0.3, 0.8).save(tmp_path / "deq.json")
+    result = run("show", path)
+    assert "DEQ(tanh(x), recurrent=0.3, input=0.8, bias=0)" in result.out
+    assert "a finite network may have no unique equilibrium" in result.out
+    assert run("show", path, "--json").json["well_posed"] is False
+
+
+def test_kernel(run: Run, small: Path, tmp_path: Path) -> None:
+    out = tmp_path / "K.npy"
+    result = run("kernel", small, "--activation", "tanh", "--kind", "ntk", "--out", out, "--json")
+    assert result.json["shape"] == [60, 60]
+    X = np.load(small)["X"]
+    np.testing.assert_allclose(np.load(out), nsd.DEQ("tanh", 0.2, 0.8).kernel(X, kind="ntk"), rtol=1e-12)
+    again = run("kernel", small, "--out", out)
+    assert again.code == 2
+    assert "pass --force to replace it" in again.err
+    model = nsd.Explicit(["relu"]).save(tmp_path / "model.json")
+    assert run("kernel", small, "--model", model, "--out", out, "--force", "--dtype", "float32").code == 0
+    assert np.load(out).dtype == np.float32
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["K.npy", "model.json"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["match", "--activation", "rleu"], "did you mean 'relu'?"),
+        (["match", "--recurrent", "3"], "use recurrent < 2"),
+        (["match", "--recurrent", "-1"], "recurrent=-1.0 must not be negative"),
+        (["match", "--recurrent", "much"], "much"),
+        (["match", "--recurent", "0.2"], "--recurrent"),
+        (["match", "--kind", "nkt"], "did you mean 'ntk'?"),
+        (["match", "--tau0", "0"], "tau0=0.0 must be positive"),
+        (["match", "--data", "digist"], "did you mean 'digits'?"),
+        (["match", "--data", "absent.npy"], "does not exist"),
+        (["match", "--data", "digits", "--samples", "0"], "limit=0"),
+        (["match", "--param", "b"], "must look like name=value"),
+        (["match", "--activation", "leaky_relu", "--param", "b=low"], "'low' is not a number"),
+        (["match", "--family", "leaky"], "did you mean 'leaky_relu'?"),
+        (["mtach"], "Did you mean 'match'?"),
+        (["show", "absent.json"], "does not exist"),
+        (["kernel", "digits"], "--out"),
+        (["kernel", "digits", "--out", "K.txt"], "must end in .npy"),
+        (["kernel", "digits", "--out", "absent/K.npy"], "create it first"),
+        (["kernel", "digits", "--out", "K.npy", "--kind", "ntk2"], "did you mean 'ntk'?"),
+        (["bench", "nonsense"], "is not a benchmark"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_errors_are_one_line(
+    run: Run, arguments: list[str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = run(*arguments)
+    assert result.code == 2
+    assert result.out == ""
+    assert message in result.err
+    assert result.err.startswith("error: ")
+    assert len(result.err.splitlines()) == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_nothing_is_written_when_the_data_are_bad(run: Run, tmp_path: Path) -> None:
+    np.save(tmp_path / "bad.npy", np.array([[1.0, np.nan], [0.0, 1.0]]))
+    for command in (["match", "--report", tmp_path / "report", "--data"], ["kernel", "--out", tmp_path / "K.npy"]):
+        result = run(*command, tmp_path / "bad.npy")
+        assert result.code == 2
+        assert "holds 1 NaN" in result.err
+        assert [path.name for path in tmp_path.iterdir()] == ["bad.npy"]
+
+
+def test_a_foreign_directory_is_not_touched(run: Run, small: Path, tmp_path: Path) -> None:
+    (tmp_path / "thesis.tex").write_text("mine")
+    result = run("match", "--data", small, "--report", tmp_path)
+    assert result.code == 2
+    assert "holds files that are not a report" in result.err
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
+    result = run("match", "--data", small, "--report", tmp_path / "thesis.tex")
+    assert "is a file; pass a directory" in result.err
+
+
+def test_an_unwritable_directory(run: Run, small: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def refuse(*_: object, **__: object) -> str:
+        raise PermissionError(13, "Permission denied", "/somewhere")
+
+    monkeypatch.setattr(console.tempfile, "mkdtemp", refuse)  # also root, who may write everywhere
+    result = run("match", "--data", small, "--report", tmp_path / "report")
+    assert (result.code, result.err) == (2, "error: /somewhere: Permission denied\n")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_failure_while_drawing_leaves_the_old_report(
+    run: Run, small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from notsodeep.report import pictures
+
+    folder = tmp_path / "report"
+    assert run("match", "--data", small, "--report", folder).code == 0
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+
+    def fail(*_: object) -> None:
+        raise OSError(28, "No space left on device", "closeness.png")
+
+    monkeypatch.setattr(pictures, "save", fail)
+    result = run("match", "--data", small, "--report", folder, "--kind", "ntk")
+    assert result.err == "error: closeness.png: No space left on device\n"
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+    assert [path.name for path in tmp_path.iterdir()] == ["report"]
+
+
+def test_the_installed_command(small: Path) -> None:
+    """In its own process: stdout is JSON and nothing else, also when it is a pipe."""
+    command = [sys.executable, "-m", "notsodeep", "match", "--data", str(small), "--json"]
+    finished = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert finished.returncode == 0, finished.stderr
+    assert finished.stderr == ""
+    assert json.loads(finished.stdout)["exact"] is True
+
+
+def test_interrupt(tmp_path: Path) -> None:
+    """Ctrl-C in the middle: one line, code 130, nothing left on the disk."""
+    report = tmp_path / "report"
+    command = [sys.executable, "-m", "notsodeep", "match", "--data", "digits", "--report", str(report)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        deadline = time.monotonic() + 60
+        while not list(tmp_path.iterdir()) and time.monotonic() < deadline:
+            time.sleep(0.02)
+        os.kill(process.pid, signal.SIGINT)
+        out, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert out == ""
+    assert err == "error: interrupted\n"
+    assert list(tmp_path.iterdir()) == []

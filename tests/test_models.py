@@ -1,0 +1,174 @@
+"""Models: immutable, comparable, printable, validated descriptions that survive a file."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import notsodeep as nsd
+from notsodeep.models import model_from_dict
+
+RELU = nsd.DEQ("relu", recurrent=0.2, input=0.8)
+MODELS = [
+    RELU,
+    nsd.DEQ("tanh", 0.1, 0.5, bias=0.3),
+    RELU.centered(1.0),
+    nsd.DEQ(nsd.activation("hard_tanh", a=0.7, c=1.3).stretched(2), 0.05, 1.0),
+    nsd.Explicit(["relu", nsd.activation("leaky_relu", a=2, b=-0.5) - 0.25, "erf"]),
+    nsd.ConvDEQ("normalized_relu", recurrent=0.65, input=0.35, filter_size=5, padding="circular"),
+]
+
+
+@pytest.mark.parametrize("model", MODELS, ids=str)
+def test_file_round_trip(model: Any, tmp_path: Path) -> None:
+    path = model.save(tmp_path / "model.json")
+    assert nsd.load_model(path) == model
+    assert nsd.load_model(str(path)) == model
+    assert [file.name for file in tmp_path.iterdir()] == ["model.json"]  # no partial file stays behind
+    assert model_from_dict(json.loads(json.dumps(model.to_dict()))) == model
+
+
+@pytest.mark.parametrize("model", MODELS, ids=str)
+def test_models_are_values(model: Any) -> None:
+    twin = model_from_dict(model.to_dict())
+    assert hash(twin) == hash(model)
+    assert len({twin, model}) == 1
+    with pytest.raises(AttributeError):
+        model.activation = None
+
+
+def test_text() -> None:
+    assert str(RELU) == "DEQ(relu(x), recurrent=0.2, input=0.8, bias=0)"
+    assert str(nsd.Explicit("tanh")) == "Explicit(tanh(x))"
+    assert str(MODELS[-1]).startswith("ConvDEQ(1.41421·relu(x), recurrent=0.65")
+    assert nsd.DEQ("relu", 0.2, 0.8) != nsd.DEQ("relu", 0.2, 0.7)
+
+
+@pytest.mark.parametrize(
+    ("activation", "recurrent", "finite", "infinite"),
+    [
+        ("relu", 0.2, 0.8, 0.1),
+        ("relu", 0.25, 1.0, 0.125),
+        ("normalized_relu", 0.2, 1.6, 0.2),
+        ("normalized_relu", 1.0, 8.0, 1.0),
+        ("tanh", 0.2, 0.8, 0.2),
+        ("erf", 0.1, 1.6 / math.pi, 0.4 / math.pi),
+    ],
+)
+def test_well_posed_explains_itself(activation: str, recurrent: float, finite: float, infinite: float) -> None:
+    verdict = nsd.DEQ(activation, recurrent, 0.8).well_posed
+    assert verdict.finite_width.value == pytest.approx(finite)
+    assert verdict.finite_width.margin == pytest.approx(1 - finite)
+    assert verdict.infinite_width.value == pytest.approx(infinite, rel=1e-6)
+    assert bool(verdict) == (finite < 1)
+    assert verdict.infinite_width.holds == (infinite < 1)
+    expected = "well-posed at finite" if finite < 1 else "kernels exist" if infinite < 1 else "not well-posed"
+    assert str(verdict).startswith(expected)
+    assert "4·recurrent·L²" in verdict.reason
+
+
+@given(
+    name=st.sampled_from(["relu", "tanh", "erf", "swish", "abs", "softplus"]),
+    share=st.floats(0.0, 0.9),
+    drive=st.floats(0.05, 20),
+)
+def test_fixed_variance_solves_its_equation(name: str, share: float, drive: float) -> None:
+    """Q = σ_a² E[φ(√q ξ)²] + drive, and the same with the variance in place of the power."""
+    limit = 1 / nsd.DEQ(name, 1.0, 1.0).well_posed.infinite_width.value
+    model = nsd.DEQ(name, share * limit, 1.0)
+    for centered in (False, True):
+        q = model.fixed_variance(drive, centered=centered)
+        m = nsd.moments(model.activation, math.sqrt(q))
+        target = drive + model.recurrent * (m.power - (m.mean**2 if centered else 0))
+        assert q == pytest.approx(target, rel=1e-13)
+
+
+def test_golden_fixed_points() -> None:
+    """τ* at σ_a² = 0.2, σ_b² = 0.8, τ0 = 1 from 30-digit arithmetic."""
+    for name, tau in (("relu", 0.9265661260274545), ("tanh", 0.9348716109247728)):
+        model = nsd.DEQ(name, 0.2, 0.8)
+        assert math.sqrt(model.fixed_variance(0.8, centered=True)) == pytest.approx(tau, rel=1e-14)
+        phi = model.centered(1.0).activation
+        assert nsd.moments(phi, tau).mean == pytest.approx(0, abs=1e-15)
+
+
+@given(tau0=st.floats(0.1, 10), name=st.sampled_from(["relu", "swish", "tanh", "cos"]))
+def test_centering_is_idempotent(tau0: float, name: str) -> None:
+    once = nsd.DEQ(name, 0.2, 0.8).centered(tau0)
+    twice = once.centered(tau0)
+    assert twice.activation.shift == pytest.approx(once.activation.shift, abs=1e-13 * max(1, tau0))
+    net = nsd.Explicit([name, "relu", "erf"]).centered(tau0)
+    tau = tau0
+    for layer in net.activations:
+        m = nsd.moments(layer, tau)
+        assert m.mean == pytest.approx(0, abs=1e-14 * max(1, tau))
+        tau = math.sqrt(m.power)
+
+
+def test_zero_recurrence_is_a_single_layer() -> None:
+    model = nsd.DEQ("relu", recurrent=0, input=0.5)
+    assert model.fixed_variance(0.5) == 0.5
+    assert model.well_posed.finite_width.margin == 1.0
+
+
+def _write(path: Path, text: str) -> Path:
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: nsd.DEQ("rleu", 0.2, 0.8), "did you mean 'relu'?"),
+        (lambda: nsd.DEQ("relu", -0.1, 0.8), "recurrent=-0.1 must not be negative"),
+        (lambda: nsd.DEQ("relu", 0.2, math.nan), "input=nan must be a finite real number"),
+        (lambda: nsd.DEQ("relu", 0.2, 0.8, bias="b"), "bias='b' must be a real number"),  # type: ignore[arg-type]
+        (lambda: nsd.DEQ("relu", 0.2, 0.0), "leave nothing that drives the network"),
+        (lambda: nsd.DEQ(0 * nsd.activation("relu"), 0.2, 0.8), "is constant"),
+        (lambda: nsd.DEQ("relu", 3.0, 0.8).centered(1.0), "use recurrent < 2"),
+        (lambda: nsd.DEQ("relu", 0.2, 0.8, bias=1.0).centered(1.0), "needs bias=0"),
+        (lambda: RELU.centered(0.0), "tau0=0.0 must be positive"),
+        (lambda: RELU.fixed_variance(-1), "drive=-1 must not be negative"),
+        (lambda: nsd.Explicit([]), "activations is empty"),
+        (lambda: nsd.Explicit(["relu", "tahn"]), "did you mean 'tanh'?"),
+        (lambda: nsd.ConvDEQ("tanh", 0.5, 0.5), "is not positively homogeneous"),
+        (lambda: nsd.ConvDEQ("relu", 0.5, 0.5, filter_size=4), "try 5"),
+        (lambda: nsd.ConvDEQ("relu", 0.5, 0.5, padding="zeros"), "did you mean 'zero'?"),
+        (lambda: nsd.ConvDEQ("relu", 0.5, 0.0), "input=0.0 must be positive"),
+        (lambda: model_from_dict({"model": "RNN"}), 'expected "model": one of DEQ, Explicit, ConvDEQ'),
+        (lambda: model_from_dict([1, 2]), "does not describe a model"),
+        (lambda: model_from_dict({"model": "DEQ", "activation": "relu"}), "description is damaged"),
+        (lambda: model_from_dict({**RELU.to_dict(), "width": 3}), "description is damaged"),
+        (lambda: model_from_dict({**RELU.to_dict(), "recurrent": "much"}), "recurrent='much' must be a real"),
+    ],
+)
+def test_bad_input_is_one_clear_error(call: Any, message: str) -> None:
+    with pytest.raises(nsd.InputError) as caught:
+        call()
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_bad_files(tmp_path: Path) -> None:
+    cases = [
+        (tmp_path / "absent.json", "does not exist"),
+        (_write(tmp_path / "broken.json", "{"), "is not a readable model file"),
+        (_write(tmp_path / "list.json", "[]"), "does not describe a model"),
+        (tmp_path, "is not a readable model file"),
+    ]
+    for path, message in cases:
+        with pytest.raises(nsd.InputError, match=message):
+            nsd.load_model(path)
+
+
+def test_a_model_that_cannot_be_written_leaves_no_file(tmp_path: Path) -> None:
+    with pytest.raises(nsd.InputError, match="cannot be written to a file"):
+        nsd.DEQ(np.tanh, 0.2, 0.8).save(tmp_path / "model.json")
+    assert list(tmp_path.iterdir()) == []
