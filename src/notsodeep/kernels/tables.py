@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from scipy import special
 
 from notsodeep.activations import Activation, PiecewiseLinear
-from notsodeep.gaussian import hermite_coefficients
+from notsodeep.gaussian import hermite_coefficients, hermite_polynomials
 from notsodeep.kernels.arc import Arc
 from notsodeep.kernels.layers import ARC, PIECES, SERIES
 from notsodeep.kernels.tabulate import tabulate
@@ -22,6 +22,7 @@ __all__ = ["Dual", "dual"]
 Array: TypeAlias = NDArray[Any]
 
 MAX_TERMS = 512
+_CUT = 13.0  # |h_k(ξ)|e^{−ξ²/4} ≤ 1.09 (Cramér), and e^{−13²/4} = 4e-19
 
 
 @dataclass(frozen=True)
@@ -73,7 +74,7 @@ def _pieces(phi: Activation, shape: PiecewiseLinear, variances: tuple[Array, ...
 @lru_cache(maxsize=64)
 def series_terms(phi: Activation, variance: float, single: bool) -> tuple[int, tuple[float, ...]]:
     """Hermite orders needed at this variance, and the squared coefficients k·a_k² beyond which nothing matters."""
-    coefficients = hermite_coefficients(phi, math.sqrt(variance), MAX_TERMS - 1)
+    coefficients = hermite_table(phi, np.array([variance]), MAX_TERMS)[:, 0]
     weight = np.arange(MAX_TERMS) * coefficients**2  # Ġ sees k·a_k², G less
     remaining = np.cumsum(weight[::-1])[::-1]
     goal = (1e-9 if single else 1e-17) * remaining[0]
@@ -81,9 +82,42 @@ def series_terms(phi: Activation, variance: float, single: bool) -> tuple[int, t
     return int(below[0]) if below.size else MAX_TERMS, tuple(coefficients)
 
 
-@lru_cache(maxsize=1024)
-def _coefficients(phi: Activation, variance: float, terms: int) -> Array:
-    return hermite_coefficients(phi, math.sqrt(variance), terms - 1)
+def hermite_table(phi: Activation, variances: Array, terms: int) -> Array:
+    """a_k(q) = E[φ(√q ξ) h_k(ξ)] for k < terms and every q: shape (terms, len(variances)).
+
+    The trapezoidal rule of :func:`notsodeep.gaussian.hermite_coefficients` on one grid for all variances, so that
+    the polynomials are evaluated once.
+    """
+    table = np.zeros((terms, variances.size))
+    table[0, variances == 0] = float(phi(0.0))
+    where = np.flatnonzero(variances)
+    roots = np.sqrt(variances[where])
+    if not roots.size:
+        return table
+    steps = 0.25 / max(1.0, phi.stretch * float(roots.max())) / 2.0 ** np.arange(1, 6)
+    done = np.zeros(roots.size, dtype=bool)
+    previous: Array | None = None
+    for step in steps if not phi.kinks else ():
+        if _CUT / step * terms > 2e7:
+            break
+        xi = np.arange(0.5, _CUT / step) * step
+        xi = np.concatenate([-xi[::-1], xi])
+        weight = np.exp(-(xi**2) / 4)
+        basis = hermite_polynomials(xi, terms - 1, weight) * (step / math.sqrt(2 * math.pi) * weight)
+        current = np.empty((terms, roots.size))
+        for start in range(0, roots.size, 128):
+            current[:, start : start + 128] = basis @ phi(xi[:, None] * roots[start : start + 128])
+        if previous is not None:
+            change = np.max(np.abs(current - previous), axis=0)
+            done = change <= 1e-15 * np.linalg.norm(current, axis=0)
+        previous = current
+        if done.all():
+            break
+    if previous is not None:
+        table[:, where] = previous
+    for column in np.flatnonzero(~done):
+        table[:, where[column]] = hermite_coefficients(phi, float(roots[column]), terms - 1)
+    return table
 
 
 def _series(phi: Activation, variances: tuple[Array, ...], single: bool) -> Dual:
@@ -92,13 +126,8 @@ def _series(phi: Activation, variances: tuple[Array, ...], single: bool) -> Dual
     largest = float(positive.max()) if positive.size else 1.0
     terms, tail = series_terms(phi, largest, single)
     terms = min(4 * -(-max(terms, 4) // 4), MAX_TERMS)
-
-    def coefficients(q: float) -> Array:
-        if q == 0:
-            return np.concatenate([[float(phi(0.0))], np.zeros(terms - 1)])
-        return _coefficients(phi, q, terms)
-
-    table, error = tabulate(coefficients, everything, tolerance=1e-8 if single else 2e-15, joint=True)
-    table = np.ascontiguousarray(table[::-1])  # highest order first, for Horner
+    tolerance = 1e-8 if single else 2e-15
+    # highest order first, for Horner
+    table, error = tabulate(lambda q: hermite_table(phi, q, terms)[::-1], everything, tolerance, joint=True)
     groups = np.split(table, np.cumsum([q.size for q in variances])[:-1], axis=1)
     return Dual(SERIES, np.array([float(terms)]), tuple(groups), error, np.square(tail), terms)
