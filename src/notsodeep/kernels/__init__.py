@@ -73,8 +73,8 @@ def kernel(
     >>> import notsodeep as nsd
     >>> X = np.eye(2)
     >>> nsd.DEQ("normalized_relu", recurrent=0.5, input=0.5).kernel(X, kind="nngp").round(6)
-    array([[1.      , 0.236068],
-           [0.236068, 1.      ]])
+    array([[1.      , 0.217234],
+           [0.217234, 1.      ]])
     >>> k, info = nsd.DEQ("relu", 0.2, 0.8).kernel(X, kind=("ck", "ntk"), return_info=True)
     >>> k.ck.shape, info.method, info.error < 1e-12
     ((2, 2), 'polynomial', True)

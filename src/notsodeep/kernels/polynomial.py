@@ -15,8 +15,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.polynomial import chebyshev
 from numpy.typing import NDArray
-
-from notsodeep.kernels.tabulate import interpolant
+from scipy.fft import dct
 
 __all__ = ["Polynomial", "Variable", "fit"]
 
@@ -113,7 +112,9 @@ def fit(
         # the ends themselves lie in the closure; clip rounding beyond them
         u = np.clip(variable.inverse(low + (high - low) * (points + 1) / 2), 0.0, largest)
         values = function(u)
-        coefficients = interpolant(values).T
+        # at the Chebyshev points the coefficients are a discrete cosine transform
+        coefficients = dct(values[:, ::-1], type=2, axis=1).T / _NODES
+        coefficients[0] /= 2
         scale = np.max(np.abs(values), axis=1) + 1e-300
         # tails[k] = max |c_j| over j ≥ k, across the functions; its end is the noise of the samples
         tails = np.maximum.accumulate(np.abs(coefficients / scale).max(axis=1)[::-1])[::-1]

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from notsodeep.checks import require_finite
 from notsodeep.gaussian import moments
 from notsodeep.kernels.passes import row_statistics
-from notsodeep.kernels.tabulate import tabulate
+from notsodeep.kernels.tabulate import pointwise, tabulate
 from notsodeep.models import DEQ, Explicit
 
 __all__ = ["Levels", "Samples", "deq_levels", "explicit_levels"]
@@ -88,7 +88,7 @@ def deq_levels(model: DEQ, samples: Samples, depth: int | None) -> Levels:
             variance = drive / (1 - model.recurrent * moments(phi, 1.0).power)
             error = 0.0
         else:
-            table, error = tabulate(lambda d: np.array([[model.fixed_variance(x) for x in d.tolist()]]), drive)
+            table, error = tabulate(pointwise(model.fixed_variance), drive)
             variance = table[0]
         power, slope, spread = _powers(phi, variance)
         return Levels(variance[None], power[None], slope[None], max(error, spread))
@@ -121,15 +121,11 @@ def _powers(phi: Any, variance: Array) -> tuple[Array, Array, float]:
         unit = moments(phi, 1.0)
         return variance * unit.power, np.full_like(variance, unit.slope_power), 0.0
 
-    def both(points: Array) -> Array:
-        found = np.empty((2, points.size))
-        for k, q in enumerate(points.tolist()):
-            if q == 0:
-                found[:, k] = phi(0.0) ** 2, np.mean(np.square(phi.derivative(np.array([-1e-200, 1e-200]))))
-            else:
-                at = moments(phi, math.sqrt(q))
-                found[:, k] = at.power, at.slope_power
-        return found
+    def both(q: float) -> tuple[float, float]:
+        if q == 0:
+            return float(phi(0.0)) ** 2, float(np.mean(np.square(phi.derivative(np.array([-1e-200, 1e-200])))))
+        at = moments(phi, math.sqrt(q))
+        return at.power, at.slope_power
 
-    table, error = tabulate(both, variance)
+    table, error = tabulate(pointwise(both), variance)
     return table[0], table[1], error
