@@ -1,7 +1,11 @@
 """Duals of piecewise-linear activations, in closed form through the bivariate normal distribution.
 
-φ(x) = c₀ + s₀x + Σ bend (x − kink)₊, stored as constants = (c₀, s₀, number of kinks, kinks…, bends…). The
-table of a sample has three rows per kink: kink/√q, P(u > kink) and E[(u − kink)₊].
+φ is anchored at 0, so that nothing large cancels for small signals:
+
+    φ(x) = c₀ + s₀x + Σ bend (±(x − kink))₊,
+
+with + for kinks ≥ 0 and − for the others. Constants: (c₀, s₀, number of kinks, |kinks|…, bends…, signs…). The table of
+a sample has three rows per kink: |kink|/√q, P(±u > |kink|) and E[(±u − |kink|)₊].
 """
 
 from __future__ import annotations
@@ -62,67 +66,64 @@ def _orthant_positive(h: float, k: float, eta: float) -> float:
 
 
 @_jit
+def _lifted(covariance: float, qi: float, qj: float, a: float, b: float, h: float, k: float, eta: float) -> float:
+    """E[(u − a)₊(v − b)₊] for variances q_i, q_j, covariance Λ, correlation 1 − η; h = a/√q_i, k = b/√q_j.
+
+    (Λ + ab)P − a√q_j φ(k)Φ(·) − b√q_i φ(h)Φ(·) + √(q_i q_j)(1 − ρ²)φ₂(h, k), with P = P(u > a, v > b).
+    """
+    rho = 1.0 - eta
+    spread = math.sqrt(eta * (2.0 - eta))  # √(1 − ρ²)
+    root_i, root_j = math.sqrt(qi), math.sqrt(qj)
+    if spread > 0:
+        both = _orthant(h, k, eta)
+        density = math.exp(-((h - k) ** 2) / (2 * spread * spread) - h * k / (1.0 + rho)) if rho > -1.0 else 0.0
+        return (
+            (covariance + a * b) * both
+            - a * root_j * _INV_SQRT_2PI * math.exp(-k * k / 2) * _tail((h - rho * k) / spread)
+            - b * root_i * _INV_SQRT_2PI * math.exp(-h * h / 2) * _tail((k - rho * h) / spread)
+            + root_i * root_j * spread * _INV_2PI * density
+        )
+    if rho < 0:  # v = −u √(q_j/q_i), and a, b ≥ 0: never both above
+        return 0.0
+    top = max(h, k)  # v = u √(q_j/q_i): one variable
+    at, above = _INV_SQRT_2PI * math.exp(-top * top / 2), _tail(top)
+    return root_i * root_j * (above + top * at) - (a * root_j + b * root_i) * at + a * b * above
+
+
+@_jit
 def pieces_dual(
     constants: Any, qi: float, qj: float, left: Any, i: int, right: Any, j: int, eta: float
 ) -> tuple[float, float]:
     """E[φ(u)φ(v)] and E[φ'(u)φ'(v)] for variances q_i, q_j and correlation 1 − η."""
-    root = math.sqrt(qi) * math.sqrt(qj)
-    rho = 1.0 - eta
-    spread = math.sqrt(eta * (2.0 - eta))  # √(1 − ρ²)
-    covariance = root * rho
-    base, slope0, kinks = constants[0], constants[1], int(constants[2])
-    G = base * base + slope0 * slope0 * covariance
-    slope = slope0 * slope0
+    covariance = math.sqrt(qi) * math.sqrt(qj) * (1.0 - eta)
+    base, slope, kinks = constants[0], constants[1], int(constants[2])
+    G = base * base + slope * slope * covariance
     for a in range(kinks):
-        bend = constants[3 + kinks + a]
-        # per kink: standardised position, P(u > kink), E[(u − kink)₊]
-        G += bend * (
-            base * (left[3 * a + 2, i] + right[3 * a + 2, j])
-            + slope0 * covariance * (left[3 * a + 1, i] + right[3 * a + 1, j])
-        )
-        slope += slope0 * bend * (left[3 * a + 1, i] + right[3 * a + 1, j])
+        bend, sign = constants[3 + kinks + a], constants[3 + 2 * kinks + a]
+        above, excess = left[3 * a + 1, i] + right[3 * a + 1, j], left[3 * a + 2, i] + right[3 * a + 2, j]
+        G += bend * (base * excess + slope * sign * covariance * above)  # Stein: E[u f(v)] = Λ E[f'(v)]
         for b in range(kinks):
-            ka, kb = constants[3 + a], constants[3 + b]
-            weight = bend * constants[3 + kinks + b]
-            h, k = left[3 * a, i], right[3 * b, j]
-            both = _orthant(h, k, eta)
-            if spread > 0:
-                # E[(u−a)₊(v−b)₊] = (Λ + ab)P − a√q_j φ(k)Φ(·) − b√q_i φ(h)Φ(·) + √(q_i q_j)(1−ρ²)φ₂(h, k)
-                density = math.exp(-((h - k) ** 2) / (2 * spread * spread) - h * k / (1.0 + rho)) if rho > -1.0 else 0.0
-                lifted = (
-                    (covariance + ka * kb) * both
-                    - ka * math.sqrt(qj) * _INV_SQRT_2PI * math.exp(-k * k / 2) * _tail((h - rho * k) / spread)
-                    - kb * math.sqrt(qi) * _INV_SQRT_2PI * math.exp(-h * h / 2) * _tail((k - rho * h) / spread)
-                    + root * spread * _INV_2PI * density
-                )
-            elif rho > 0:  # v = u √(q_j/q_i): one variable
-                top = max(h, k)
-                at = _INV_SQRT_2PI * math.exp(-top * top / 2)
-                lifted = root * (both + top * at) - (ka * math.sqrt(qj) + kb * math.sqrt(qi)) * at + ka * kb * both
-            else:  # v = −u √(q_j/q_i)
-                inside = max(0.5 * (math.erf(-k * 0.7071067811865476) - math.erf(h * 0.7071067811865476)), 0.0)
-                lifted = 0.0
-                if -k > h:
-                    at_h, at_k = _INV_SQRT_2PI * math.exp(-h * h / 2), _INV_SQRT_2PI * math.exp(-k * k / 2)
-                    second = inside + h * at_h + k * at_k
-                    first = at_h - at_k
-                    lifted = -root * second + first * (ka * math.sqrt(qj) - kb * math.sqrt(qi)) + ka * kb * inside
-            G += weight * lifted
-            slope += weight * both
-    return G, slope
+            same = sign * constants[3 + 2 * kinks + b]
+            angle = eta if same > 0 else 2.0 - eta
+            G += (bend * constants[3 + kinks + b]) * _lifted(
+                same * covariance, qi, qj, constants[3 + a], constants[3 + b], left[3 * a, i], right[3 * b, j], angle
+            )
+    return G, _slope(constants, left, i, right, j, eta)
 
 
 @_jit
 def _slope(constants: Any, left: Any, i: int, right: Any, j: int, eta: float) -> float:
-    """E[φ'(u)φ'(v)] alone."""
-    slope0, kinks = constants[1], int(constants[2])
-    slope = slope0 * slope0
+    """E[φ'(u)φ'(v)]."""
+    slope, kinks = constants[1], int(constants[2])
+    total = slope * slope
     for a in range(kinks):
-        bend = constants[3 + kinks + a]
-        slope += slope0 * bend * (left[3 * a + 1, i] + right[3 * a + 1, j])
+        step = constants[3 + kinks + a] * constants[3 + 2 * kinks + a]
+        total += slope * step * (left[3 * a + 1, i] + right[3 * a + 1, j])
         for b in range(kinks):
-            slope += bend * constants[3 + kinks + b] * _orthant(left[3 * a, i], right[3 * b, j], eta)
-    return slope
+            other = constants[3 + kinks + b] * constants[3 + 2 * kinks + b]
+            same = constants[3 + 2 * kinks + a] * constants[3 + 2 * kinks + b]
+            total += step * other * _orthant(left[3 * a, i], right[3 * b, j], eta if same > 0 else 2.0 - eta)
+    return total
 
 
 @_jit
@@ -131,7 +132,7 @@ def _value(constants: Any, x: float) -> float:
     kinks = int(constants[2])
     total = constants[1] * x
     for a in range(kinks):
-        total += constants[3 + kinks + a] * max(x - constants[3 + a], 0.0)
+        total += constants[3 + kinks + a] * max(constants[3 + 2 * kinks + a] * x - constants[3 + a], 0.0)
     return total
 
 
@@ -150,8 +151,9 @@ def pieces_loss(constants: Any, qi: float, qj: float, left: Any, i: int, right: 
         for a in range(10):
             edges[a] = -9.0 + 2.0 * a
         for a in range(kinks):
-            edges[10 + 2 * a] = min(max(left[3 * a, i], -9.0), 9.0)
-            edges[11 + 2 * a] = min(max(right[3 * a, j], -9.0), 9.0)
+            sign = constants[3 + 2 * kinks + a]
+            edges[10 + 2 * a] = min(max(sign * left[3 * a, i], -9.0), 9.0)
+            edges[11 + 2 * a] = min(max(sign * right[3 * a, j], -9.0), 9.0)
         edges.sort()
         for a in range(edges.size - 1):
             half = (edges[a + 1] - edges[a]) / 2

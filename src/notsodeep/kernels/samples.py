@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -88,8 +89,7 @@ def deq_levels(model: DEQ, samples: Samples, depth: int | None) -> Levels:
             variance = drive / (1 - model.recurrent * moments(phi, 1.0).power)
             error = 0.0
         else:
-            table, error = tabulate(pointwise(model.fixed_variance), drive)
-            variance = table[0]
+            variance, error = _positive(model.fixed_variance, drive)
         power, slope, spread = _powers(phi, variance)
         return Levels(variance[None], power[None], slope[None], max(error, spread))
     variances, powers, slopes, error = [(samples.factor * samples.norm) ** 2], [], [], 0.0
@@ -121,11 +121,29 @@ def _powers(phi: Any, variance: Array) -> tuple[Array, Array, float]:
         unit = moments(phi, 1.0)
         return variance * unit.power, np.full_like(variance, unit.slope_power), 0.0
 
-    def both(q: float) -> tuple[float, float]:
-        if q == 0:
-            return float(phi(0.0)) ** 2, float(np.mean(np.square(phi.derivative(np.array([-1e-200, 1e-200])))))
-        at = moments(phi, math.sqrt(q))
-        return at.power, at.slope_power
+    def power(q: float) -> float:
+        return moments(phi, math.sqrt(q)).power if q else float(phi(0.0)) ** 2
 
-    table, error = tabulate(pointwise(both), variance)
-    return table[0], table[1], error
+    def slope_power(q: float) -> float:
+        if q:
+            return moments(phi, math.sqrt(q)).slope_power
+        return float(np.mean(np.square(phi.derivative(np.array([-1e-200, 1e-200])))))
+
+    powers, first = _positive(power, variance)
+    slopes, second = _positive(slope_power, variance)
+    return powers, slopes, max(first, second)
+
+
+def _positive(function: Callable[[float], float], x: Array) -> tuple[Array, float]:
+    """A positive function at every x, with a relative error bound: its logarithm is what is tabulated."""
+    zero = x == 0
+    values = np.empty_like(x)
+    error = 0.0
+    if not zero.all():
+        with np.errstate(divide="ignore"):
+            logarithm, error = tabulate(pointwise(lambda point: np.log(function(point))), x[~zero])
+        values[~zero] = np.exp(logarithm[0])
+        error *= max(1.0, float(np.abs(logarithm).max()))
+    if zero.any():
+        values[zero] = function(0.0)
+    return values, error

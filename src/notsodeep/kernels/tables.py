@@ -51,21 +51,21 @@ def dual(phi: Activation, *variances: Array, single: bool = False) -> Dual:
 def _pieces(phi: Activation, shape: PiecewiseLinear, variances: tuple[Array, ...]) -> Dual:
     kinks = np.asarray(shape.kinks) / phi.stretch
     slopes = phi.scale * phi.stretch * np.asarray(shape.slopes)
-    bends = np.diff(slopes)
-    # φ(x) = c₀ + s₀x + Σ bend (x − kink)₊
-    base = -float(bends @ np.maximum(-kinks, 0)) - phi.shift
-    constants = np.concatenate([[base, slopes[0], len(kinks)], kinks, bends])
+    origin = int(np.searchsorted(kinks, 0.0))  # the piece that contains 0
+    signs = np.where(np.arange(kinks.size) >= origin, 1.0, -1.0)
+    distances = signs * kinks
+    constants = np.concatenate([[-phi.shift, slopes[origin], kinks.size], distances, np.diff(slopes), signs])
     tables = []
     for q in variances:
         root = np.sqrt(q)
-        table = np.empty((3 * len(kinks), q.size))
-        for a, kink in enumerate(kinks):
-            with np.errstate(divide="ignore", invalid="ignore"):
-                position = np.where(root > 0, kink / root, np.sign(kink) * np.inf if kink else 0.0)
-            position = np.clip(position, -40.0, 40.0)
+        table = np.empty((3 * kinks.size, q.size))
+        for a, distance in enumerate(distances):
+            with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+                position = np.where(root > 0, distance / root, np.inf if distance else 0.0)
+            position = np.minimum(position, 40.0)
             above = special.ndtr(-position)
             table[3 * a], table[3 * a + 1] = position, above
-            table[3 * a + 2] = root * np.exp(-(position**2) / 2) / math.sqrt(2 * math.pi) - kink * above
+            table[3 * a + 2] = root * np.exp(-(position**2) / 2) / math.sqrt(2 * math.pi) - distance * above
         tables.append(table)
     return Dual(PIECES, constants, tuple(tables))
 
@@ -97,14 +97,19 @@ def _series(phi: Activation, variances: tuple[Array, ...], single: bool) -> Dual
     terms, tail = _terms(phi, largest, single, most)
     terms = 4 * -(-max(terms, 4) // 4)
 
+    through_zero = float(phi(0.0)) == 0.0
+    # where φ(0) = 0 the coefficients vanish with √q, and so must their error
+    scale = np.sqrt(everything) if through_zero else np.ones_like(everything)
+
     def coefficients(points: Array) -> Array:
         found = np.zeros((terms, points.size))
         found[0] = phi(0.0)  # a row of zeros: u = 0
         if points.any():
-            found[:, points > 0] = hermite_table(phi, np.sqrt(points[points > 0]), terms - 1)
+            roots = np.sqrt(points[points > 0])
+            found[:, points > 0] = hermite_table(phi, roots, terms - 1) / (roots if through_zero else 1.0)
         return found
 
     table, error = tabulate(coefficients, everything, tolerance=1e-8 if single else 2e-15, joint=True)
-    table = np.ascontiguousarray(table[::-1])  # highest order first, for Horner
+    table = np.ascontiguousarray(table[::-1] * scale)  # highest order first, for Horner
     groups = np.split(table, np.cumsum([q.size for q in variances])[:-1], axis=1)
     return Dual(SERIES, np.array([float(terms)]), tuple(groups), error, tail, terms)
