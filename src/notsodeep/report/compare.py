@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,7 +17,6 @@ from notsodeep.report.study import Study
 __all__ = ["Comparison", "Trained", "compare", "possible"]
 
 _TOLERANCE = 1e-4  # of the equilibrium: what DEQs are trained with in practice
-_ROUNDS = 15  # of the inference timing
 
 
 @dataclass(frozen=True)
@@ -28,9 +29,9 @@ class Trained:
     parameters : int
     test_accuracy : float
     epoch_seconds : float
-        The quickest epoch.
+        One more epoch; like the next, the best of several rounds that interleave the networks.
     inference_ms : float
-        Milliseconds for a thousand samples; the best of several rounds that interleave the networks.
+        Milliseconds for a thousand samples.
     evaluations : float
         How often the hidden layer is evaluated for one prediction: solver iterations, or layers.
     curve : tuple of float
@@ -144,22 +145,21 @@ def compare(
         "explicit": nn.ExplicitNet(study.network, *shape, seed=seed),
     }
 
-    def train(name: str) -> nn.History:
+    def train(network: Any, epochs: int, progress: Any = False) -> nn.History:
+        held_out, order = (X[held], labels[held]), {"batch_size": 64, "seed": seed}
         return nn.fit(
-            networks[name],
-            X[kept],
-            labels[kept],
-            epochs=epochs,
-            batch_size=64,
-            lr=3e-3,
-            validation=(X[held], labels[held]),
-            seed=seed,
-            progress=lambda epoch, total: step(f"training the {name} network", epoch.epoch / total),
+            network, X[kept], labels[kept], epochs=epochs, lr=3e-3, validation=held_out, progress=progress, **order
         )
 
-    histories = {name: train(name) for name in networks}
+    histories = {}
+    for name, network in networks.items():
+        text = f"training the {name} network"
+        histories[name] = train(network, epochs, partial(_report_epoch, step, text))
     sample = torch.as_tensor(X[held], dtype=torch.float32)
-    times = _inference(networks, sample)
+    step("timing")
+    inference = _best_times({name: partial(_predict, network, sample) for name, network in networks.items()}, rounds=15)
+    copies = {name: copy.deepcopy(network) for name, network in networks.items()}
+    epoch = _best_times({name: partial(train, copies[name], 1) for name in networks}, rounds=3)
     trained = {}
     for name, network in networks.items():
         epochs_done = histories[name].epochs
@@ -168,10 +168,10 @@ def compare(
             name=name,
             parameters=sum(parameter.numel() for parameter in network.parameters()),
             test_accuracy=float(epochs_done[-1].validation_accuracy or 0.0),
-            epoch_seconds=min(epoch.seconds for epoch in epochs_done),
-            inference_ms=1e6 * times[name] / len(held),
+            epoch_seconds=epoch[name],
+            inference_ms=1e6 * inference[name] / len(held),
             evaluations=study.network.depth if solve is None else float(solve.sample_iterations.float().mean()),
-            curve=tuple(float(epoch.validation_accuracy or 0.0) for epoch in epochs_done),
+            curve=tuple(float(one.validation_accuracy or 0.0) for one in epochs_done),
         )
     setting = (
         f"Both networks {width} wide, trained for {epochs} epochs by Adam on {len(kept)} samples of {study.data.name}, "
@@ -180,16 +180,23 @@ def compare(
     return Comparison(setting, trained["implicit"], trained["explicit"])
 
 
-def _inference(networks: dict[str, Any], sample: Any) -> dict[str, float]:
-    """Best seconds of each network on the same batch, rounds interleaved."""
+def _report_epoch(step: Callable[..., None], text: str, epoch: Any, total: int) -> None:
+    step(text, epoch.epoch / total)
+
+
+def _predict(network: Any, sample: Any) -> None:
     import torch
 
-    best = dict.fromkeys(networks, float("inf"))
     with torch.inference_mode():
-        for _ in range(_ROUNDS):
-            for name, network in networks.items():
-                network.eval()
-                began = time.perf_counter()
-                network(sample)
-                best[name] = min(best[name], time.perf_counter() - began)
+        network.eval()(sample)
+
+
+def _best_times(calls: dict[str, Callable[[], Any]], rounds: int) -> dict[str, float]:
+    """Best seconds of each call, rounds interleaved: a busy moment of the machine hits all alike."""
+    best = dict.fromkeys(calls, float("inf"))
+    for _ in range(rounds):
+        for name, call in calls.items():
+            began = time.perf_counter()
+            call()
+            best[name] = min(best[name], time.perf_counter() - began)
     return best
