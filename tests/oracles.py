@@ -80,7 +80,7 @@ def deq_kernels(
         new = recurrent * dual.power(q[:, None], q[None, :], covariance) + drive
         change = np.max(np.abs(new - covariance))
         covariance = new
-        if change < 1e-14 * np.max(np.abs(new)):
+        if change < 1e-13 * np.max(np.abs(new)):
             break
     q = np.diag(covariance)
     G = dual.power(q[:, None], q[None, :], covariance)

@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import notsodeep as nsd
-from notsodeep.highdim import DEQ_KINDS
 
 # 30-digit quadrature at σ_a² = 0.2, σ_b² = 0.8, τ₀ = 1
 GOLDEN = {
@@ -59,7 +58,7 @@ def test_kinds_are_tied_together(name, recurrent, drive, tau0):
     np.testing.assert_allclose(c.weights("nngp"), recurrent * np.array(c.weights("ck")) + plain, rtol=1e-12)
     np.testing.assert_allclose(c.weights("ntk_injected"), recurrent * np.array(c.weights("ntk")) + plain, rtol=1e-12)
     assert c.lambda1 == pytest.approx(recurrent * c.alpha1 + drive, rel=1e-12)
-    for kind in DEQ_KINDS:
+    for kind in nsd.DEQ.kinds:
         weights = c.weights(kind)
         assert weights.d >= tau0**2 * weights.c1 * (1 - 1e-12)  # δ ≥ 0: the bulk is positive
         assert min(weights) >= 0
@@ -80,8 +79,7 @@ def test_without_recurrence_a_deq_is_one_layer():
         assert one == pytest.approx(two, rel=1e-12)
 
 
-def test_many_layers_of_one_deq_step_approach_the_deq():
-    """The CK of a deep residual-free network differs; the linear DEQ has a geometric series in closed form."""
+def test_linear_deq_is_a_geometric_series():
     c = nsd.coefficients(nsd.DEQ("identity", recurrent=0.3, input=0.5), tau0=2.0)
     assert c.weights("ck") == pytest.approx((0.5 / 0.7, 0, 0, 4 * 0.5 / 0.7))
     assert c.weights("ntk") == pytest.approx((0.5 / 0.7 + 0.5 / 0.49, 0, 0, 4 * (0.5 / 0.7 + 0.5 / 0.49)))

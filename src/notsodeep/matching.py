@@ -19,6 +19,7 @@ import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -28,7 +29,7 @@ from scipy.optimize import brentq, least_squares
 from notsodeep.activations import Activation, PiecewiseLinear, Smooth, activation, activation_names
 from notsodeep.checks import InputError, choice, count, positive
 from notsodeep.gaussian import moments
-from notsodeep.highdim.coefficients import Weights, coefficients, kinds_of
+from notsodeep.highdim.coefficients import Weights, coefficients
 from notsodeep.highdim.statistics import Statistics
 from notsodeep.models import DEQ, Explicit
 
@@ -140,7 +141,9 @@ def match(
         τ₀ of the data, given directly or through its statistics.
     kind : str
         The kernel to keep. ``"ck"`` and ``"nngp"`` are matched by the CK of the network, the
-        NTK kinds by its NTK.
+        NTK kinds by its NTK. Up to three layers are tried. All but ``"ntk_frozen_input"`` of
+        activations that are not odd are within reach: there c₂/c₃ is close to the 1/2 of a
+        CK, and the NTK of a network that trains all its layers cannot rise to it.
     family : str, optional
         Activation of all layers: ``"leaky_relu"`` (slopes free), ``"hard_tanh"`` (bound free),
         ``"piecewise_linear"`` (two kinks, three slopes) or any smooth name (stretch free).
@@ -171,7 +174,7 @@ def match(
     if stats is not None and not isinstance(stats, Statistics):
         raise InputError(f"stats={stats!r} must come from Mixture.statistics or estimate_statistics")
     tau0 = positive(tau0, "tau0") if stats is None else stats.tau0
-    kind = choice(kind, kinds_of(model), "kind")
+    kind = choice(kind, model.kinds, "kind")
     own = model.activation if isinstance(model, DEQ) else model.activations[0]
     target = coefficients(model, tau0).weights(kind)
     problem = _Problem(target, tau0, "ck" if kind in ("ck", "nngp") else "ntk")
@@ -180,13 +183,16 @@ def match(
     if family is not None:
         attempts = problem.forced(choice(family, _FAMILIES, "family"), depth)
     else:
-        attempts = (a for a in problem.attempts(own) if depth in (None, len(a[1])))
+        attempts = problem.attempts(own)
         if depth is not None:
             attempts = itertools.chain(attempts, problem.forced("piecewise_linear", depth))
 
     best: Match | None = None
-    for name, layers in attempts:
-        found = problem.finish(layers, name, kind, model)
+    for layers, attempt in attempts:
+        named = attempt() if depth in (None, layers) else None
+        if named is None:
+            continue
+        found = problem.finish(*named, kind, model)
         if best is None or found.residual < best.residual:
             best = found
         if best.exact:
@@ -252,6 +258,8 @@ _FAMILIES: dict[str, _Family] = {f.name: f for f in (_IDENTITY, _LEAKY, _HARD_TA
 }
 
 _Layers: TypeAlias = list[Activation]
+_Named: TypeAlias = tuple[str, _Layers]  # the family, and one activation a layer
+_Attempt: TypeAlias = tuple[int, Callable[[], _Named | None]]  # the depth, and how to find the layers
 
 
 @dataclass(frozen=True)
@@ -264,42 +272,45 @@ class _Problem:
 
     # the order of attempts ----------------------------------------------------------------
 
-    def attempts(self, own: Activation) -> Iterator[tuple[str, _Layers]]:
+    def attempts(self, own: Activation) -> Iterator[_Attempt]:
         """Candidates, shallow and explicit ones first; `own` is the activation of the model."""
-        yield self._solve(_IDENTITY)
-        own_layer = _stretched(own, _name(own), self._own_start(own))
+        start = self._own_start(own)
+        own_layer, mild = _stretched(own, _name(own), start), _stretched(own, _name(own), start - 2)
+        yield self._system(_IDENTITY)
         if self._vanishes(1):  # even φ: nothing linear passes
-            yield self._solve(_ODD, _EVEN)
-            yield self._solve(_ODD, own_layer)
+            yield self._system(_ODD, _EVEN)
+            yield self._system(_ODD, own_layer)
             return
         if self._vanishes(2) and self._vanishes(3):  # odd φ: c₁ and d remain
-            yield self._scalar(_HARD_TANH, math.log(0.3), math.log(9.0))
-            yield self._scalar(_ODD, 1.0, 1e-9 - _PASS / (1 - _PASS))
+            yield 1, partial(self._scalar, _HARD_TANH, math.log(0.3), math.log(9.0))
+            yield 1, partial(self._scalar, _ODD, 1.0, 1e-9 - _PASS / (1 - _PASS))
             return
         one_layer_ratio = 0.5 if self.kind == "ck" else 1 / 6
         if abs(self.target.c2 / self.target.c3 - one_layer_ratio) <= EXACT * one_layer_ratio:
             for layer in (_LEAKY, own_layer, _PIECEWISE):
-                yield self._solve(layer)
+                yield self._system(layer)
         if own.shape.homogeneous and self.kind == "ck":
-            yield from self._two_leaky()
+            yield 2, self._two_leaky
         pairs = [(_PIECEWISE, _PIECEWISE), (_NEAR_LINEAR, own_layer), (own_layer, _NEAR_LINEAR)]
         if self.kind == "ck" and isinstance(own.shape, Smooth):  # its own curve bends no more than needed
             pairs = [pairs[1], pairs[0], pairs[2]]
-        for pair in pairs[: None if self.kind == "ck" else 1]:
-            yield self._solve(*pair)
+        for pair in pairs if self.kind == "ck" else pairs[:1]:
+            yield self._system(*pair)
         # one more layer: the NTK of two spreads the curvature further than a nearly quadratic φ allows
-        mild = _stretched(own, own_layer.name, self._own_start(own) - 2)
-        yield self._solve(mild, own_layer, mild)
-        yield self._solve(_NEAR_LINEAR, own_layer, _NEAR_LINEAR)
+        yield self._system(mild, own_layer, mild)
+        yield self._system(_NEAR_LINEAR, own_layer, _NEAR_LINEAR)
 
-    def forced(self, family: str, depth: int | None) -> Iterator[tuple[str, _Layers]]:
+    def forced(self, family: str, depth: int | None) -> Iterator[_Attempt]:
         """All layers from one family; depth 1, then 2, when the depth is free."""
         for layers in (1, 2) if depth is None else (depth,):
-            yield self._solve(*[_FAMILIES[family]] * layers)
+            yield self._system(*[_FAMILIES[family]] * layers)
+
+    def _system(self, *families: _Family) -> _Attempt:
+        return len(families), partial(self._solve, *families)
 
     # solvers ------------------------------------------------------------------------------
 
-    def _scalar(self, family: _Family, low: float, high: float) -> tuple[str, _Layers]:
+    def _scalar(self, family: _Family, low: float, high: float) -> _Named:
         """One layer of an odd family by a bracketed root of d/(τ₀²c₁); the nearer end without one."""
 
         def excess(theta: float) -> float:
@@ -313,8 +324,8 @@ class _Problem:
             theta = low if abs(ends[0]) < abs(ends[1]) else high
         return family.name, [family.build([theta], self.tau0)]
 
-    def _two_leaky(self) -> Iterator[tuple[str, _Layers]]:
-        """Two leaky layers in closed form.
+    def _two_leaky(self) -> _Named | None:
+        """Two leaky layers in closed form, if the cubic below has a root.
 
         With u = 1 + κs₁, v = 1 + κs₂ and e = 4πκτ₀²c₃/c₁ the equations for d and c₃ are
         uv = R and u³ − (1+e)u² − u + R = 0; the one for c₂, 8πκτ₀²c₂/c₁ = R − 1, is an
@@ -329,12 +340,12 @@ class _Problem:
 
         valley = ((1 + bend) + math.sqrt((1 + bend) ** 2 + 3)) / 3
         if not (valley < ratio and cubic(valley) < 0 < cubic(ratio)):
-            return
+            return None
         u = float(brentq(cubic, valley, ratio, xtol=1e-300, rtol=8.9e-16))
         slopes = [math.sqrt(max(factor - 1, 0.0) / _KAPPA) / 2 for factor in (u, ratio / u)]
-        yield "leaky_relu", [_leaky([slope], self.tau0) for slope in slopes]
+        return "leaky_relu", [_leaky([slope], self.tau0) for slope in slopes]
 
-    def _solve(self, *families: _Family) -> tuple[str, _Layers]:
+    def _solve(self, *families: _Family) -> _Named:
         """Solve for (c₂, c₃, d)/c₁ in the parameters of all layers, from several starts."""
         sizes = np.cumsum([len(family.starts[0]) for family in families])[:-1]
 
@@ -388,7 +399,7 @@ class _Problem:
             return math.inf
         return self.target[index] / weights[index]
 
-    def finish(self, layers: _Layers, family: str, kind: str, model: DEQ | Explicit) -> Match:
+    def finish(self, family: str, layers: _Layers, kind: str, model: DEQ | Explicit) -> Match:
         gauged = self._gauged(layers)
         scale2 = self._scale2(self._weights(layers))
         if math.isfinite(scale2):

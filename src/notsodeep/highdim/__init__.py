@@ -1,8 +1,6 @@
 """High-dimensional equivalents of wide networks on mixture data."""
 
 from notsodeep.highdim.coefficients import (
-    DEQ_KINDS,
-    EXPLICIT_KINDS,
     DEQCoefficients,
     ExplicitCoefficients,
     Weights,
@@ -14,8 +12,6 @@ from notsodeep.highdim.spectrum import Spectrum, spectrum
 from notsodeep.highdim.statistics import Statistics, estimate_statistics
 
 __all__ = [
-    "DEQ_KINDS",
-    "EXPLICIT_KINDS",
     "DEQCoefficients",
     "Equivalent",
     "ExplicitCoefficients",

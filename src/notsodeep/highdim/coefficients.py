@@ -11,17 +11,11 @@ from notsodeep.gaussian import Moments, moments
 from notsodeep.models import DEQ, Explicit
 
 __all__ = [
-    "DEQ_KINDS",
-    "EXPLICIT_KINDS",
     "DEQCoefficients",
     "ExplicitCoefficients",
     "Weights",
     "coefficients",
-    "kinds_of",
 ]
-
-DEQ_KINDS = ("ck", "nngp", "ntk", "ntk_frozen_input", "ntk_injected")
-EXPLICIT_KINDS = ("ck", "ntk")
 
 
 class Weights(NamedTuple):
@@ -76,7 +70,7 @@ class DEQCoefficients(_Table):
 
     def weights(self, kind: str = "ck") -> Weights:
         """Return (c₁, c₂, c₃, d) of the equivalent of one kernel."""
-        kind = choice(kind, DEQ_KINDS, "kind")
+        kind = choice(kind, DEQ.kinds, "kind")
         m, recurrent = self.moments, self.recurrent
         gap = 1 - recurrent * m.slope**2  # D
         slope_gap = 1 - recurrent * m.slope_power
@@ -132,7 +126,7 @@ class ExplicitCoefficients(_Table):
 
     def weights(self, kind: str = "ck") -> Weights:
         """Return (c₁, c₂, c₃, d) of the equivalent of one kernel."""
-        if choice(kind, EXPLICIT_KINDS, "kind") == "ck":
+        if choice(kind, Explicit.kinds, "kind") == "ck":
             return Weights(self.alpha1, self.alpha2, self.alpha3, self.gamma2)
         return Weights(self.beta1, self.beta2, self.beta3, self.kappa2)
 
@@ -162,11 +156,6 @@ def coefficients(model: DEQ | Explicit, tau0: float) -> DEQCoefficients | Explic
     if isinstance(model, Explicit):
         return _of_explicit(model, tau0)
     raise InputError(f"model={model!r} has no high-dimensional coefficients; pass a DEQ or an Explicit")
-
-
-def kinds_of(model: DEQ | Explicit) -> tuple[str, ...]:
-    """Return the kernels that a model has."""
-    return DEQ_KINDS if isinstance(model, DEQ) else EXPLICIT_KINDS
 
 
 def _of_deq(model: DEQ, tau0: float) -> DEQCoefficients:

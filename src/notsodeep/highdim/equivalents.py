@@ -140,7 +140,8 @@ class Equivalent:
     def _direct(self, ridge: float) -> Any:
         full = self.dense().astype(np.float64)
         full[np.diag_indices_from(full)] += ridge
-        return lambda b: linalg.solve(full, b, assume_a="sym")
+        factors = linalg.lu_factor(full, overwrite_a=True)
+        return lambda b: linalg.lu_solve(factors, b)
 
     def _right_hand_side(self, b: ArrayLike, name: str) -> Array:
         rank = np.ndim(b)

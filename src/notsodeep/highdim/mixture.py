@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -124,7 +124,7 @@ class Mixture:
             T=self._trace_products,
             proportions=proportions,
             p=self.p,
-            directions=self._directions(proportions),
+            population=partial(self._directions, proportions),
             classes=np.arange(self.classes),
             labels=index,
             psi=psi,

@@ -18,7 +18,7 @@ _TOLERANCE = 1e-10
 
 @dataclass(frozen=True, eq=False)
 class Resolvent:
-    """M_a(z) = 1/(−z + (1/p) tr C_a (I + Σ_b (n_b/p) m_b C_b)⁻¹), the diagonal of (WWᵀ − z)⁻¹ on class a.
+    """m_a(z) = 1/(−z + (1/p) tr C_a (I + Σ_b (n_b/p) m_b C_b)⁻¹), the diagonal of (WWᵀ − z)⁻¹ on class a.
 
     W is n×p, √p w_i ~ N(0, C_a). Where the C_a do not commute, their diagonals in the
     eigenbasis of C° stand for them.

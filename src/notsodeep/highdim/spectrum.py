@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -193,7 +194,7 @@ def _support(resolvent: Resolvent, per_decade: int) -> Array:
     def unchanged(x: Array, edge: Array) -> Array:
         return resolvent.inside(x.ravel()).reshape(x.shape) == before[edge]
 
-    points = list(_bracketed(unchanged, scan[flips], scan[flips + 1], rounds=6))
+    points = list(_bracketed(unchanged, scan[flips], scan[flips + 1], bits=24))
     if inside[0]:
         points.insert(0, 0.0)  # a hard edge
     return np.array(points).reshape(-1, 2)
@@ -305,7 +306,7 @@ class _LowRank:
         keep = np.flatnonzero(size > 1e-12 * size.max())
         root = np.sqrt(size[keep])  # unit columns of U
         values, vectors = np.linalg.eigh(root[:, None] * self.core[np.ix_(keep, keep)] * root)
-        used = np.abs(values) > 1e-12 * np.abs(values).max()
+        used = np.abs(values) > 1e-10 * edges[-1, 1]
         if not used.any():  # an odd activation on one class: no low-rank part
             return np.empty(0)
         values, frame = values[used], vectors[:, used] / root[:, None]
@@ -327,7 +328,7 @@ class _LowRank:
             values = curves(z.ravel()).reshape(*z.shape, -1)
             return np.take_along_axis(values, curve[root][..., None], axis=-1)[..., 0] < 0
 
-        return _bracketed(below, low[gap], high[gap], rounds=10)
+        return _bracketed(below, low[gap], high[gap], bits=40)
 
 
 def _gaps(edges: Array, bound: float, atom: bool) -> Array:
@@ -348,16 +349,17 @@ def _gaps(edges: Array, bound: float, atom: bool) -> Array:
     return np.array(gaps)
 
 
-def _bracketed(before: Callable[[Array, Array], Array], left: Array, right: Array, rounds: int) -> Array:
+def _bracketed(before: Callable[[Array, Array], Array], left: Array, right: Array, bits: int) -> Array:
     """Points where a monotone predicate turns false, for many brackets at once.
 
     `before` receives points (k, cuts) and the index of each point's bracket. Brackets of one
-    sign are cut evenly in log x, the others evenly in x; every round shortens them 16 times.
+    sign are cut evenly in log x, the others evenly in x, until 2^−bits of them is left: into
+    many parts at once where the brackets are few and a call costs more than its points.
     """
-    cuts = 15
+    cuts = int(np.clip(60 // max(left.size, 1), 1, 15))
     share = np.arange(1, cuts + 1) / (cuts + 1)
     index = np.broadcast_to(np.arange(left.size)[:, None], (left.size, cuts))
-    for _ in range(rounds):
+    for _ in range(math.ceil(bits / math.log2(cuts + 1))):
         one_sign = (left * right > 0)[:, None]
         ratio = np.where(one_sign, right[:, None] / np.where(left == 0, 1, left)[:, None], 1.0)
         points = np.where(one_sign, left[:, None] * ratio**share, left[:, None] + (right - left)[:, None] * share)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cached_property, partial
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -33,8 +35,8 @@ class Statistics:
         n_a/n.
     p : int
         Number of features.
-    directions : Directions
-        Eigenvalues of C°, with the class variances and the products of the means there.
+    population : callable
+        Computes :attr:`directions`, which only the spectrum needs.
     classes : array (K,)
         The label of each class.
     labels : array (n,) of int, or None
@@ -48,10 +50,15 @@ class Statistics:
     T: Array
     proportions: Array
     p: int
-    directions: Directions = field(repr=False)
+    population: Callable[[], Directions] = field(repr=False)
     classes: Array
     labels: Array | None = field(default=None, repr=False)
     psi: Array | None = field(default=None, repr=False)
+
+    @cached_property
+    def directions(self) -> Directions:
+        """Eigenvalues of C°, with the class variances and the products of the means there."""
+        return self.population()
 
     @property
     def n(self) -> int | None:
@@ -125,8 +132,7 @@ def estimate_statistics(X: ArrayLike, labels: ArrayLike | None = None) -> Statis
         if size < 2:
             raise InputError(f"class {name!r} in labels has {size} sample; pass at least 2 samples per class")
     proportions = sizes / n
-    means = np.stack([X[index == a].mean(axis=0) for a in range(sizes.size)]) * math.sqrt(p)
-    noise = math.sqrt(p) * X - means[index]
+    noise = math.sqrt(p) * X - _class_means(X, index)[index]
     energy = np.einsum("ij,ij->i", noise, noise)
 
     dof = sizes - 1
@@ -137,18 +143,29 @@ def estimate_statistics(X: ArrayLike, labels: ArrayLike | None = None) -> Statis
     T = _trace_products(noise, index, energy, traces, trace)
     # ‖x_i − x̄_a‖² misses 1/n_a of the variance
     psi = (energy - (np.bincount(index, energy) / sizes)[index]) / p * (sizes / dof)[index]
-    sample = SampleSpectrum.of(noise, means, dof=n - sizes.size)
     return Statistics(
         tau0=math.sqrt(trace / p),
         t=(traces - trace) / math.sqrt(p),
         T=T,
         proportions=proportions,
         p=p,
-        directions=invert(sample, traces / trace, sizes, float(proportions @ T @ proportions)),
+        population=partial(_population, X, index, traces / trace, float(proportions @ T @ proportions)),
         classes=classes,
         labels=index,
         psi=psi,
     )
+
+
+def _population(X: Array, index: Array, scales: Array, second_moment: float) -> Directions:
+    sizes = np.bincount(index)
+    means = _class_means(X, index)
+    noise = math.sqrt(X.shape[1]) * X - means[index]
+    return invert(SampleSpectrum.of(noise, means, dof=index.size - sizes.size), scales, sizes, second_moment)
+
+
+def _class_means(X: Array, index: Array) -> Array:
+    """μ̂_a = √p · mean of the class."""
+    return np.stack([X[index == a].mean(axis=0) for a in range(index.max() + 1)]) * math.sqrt(X.shape[1])
 
 
 def _class_index(labels: ArrayLike | None, n: int) -> tuple[Array, Array]:

@@ -14,13 +14,13 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 from notsodeep.checks import ConvergenceWarning, InputError, count, matrix
 from notsodeep.kernels.gram import build
 from notsodeep.kernels.info import KernelInfo
-from notsodeep.kernels.kinds import DEQ_KINDS, EXPLICIT_KINDS, combine, requested_kinds
+from notsodeep.kernels.kinds import combine, requested_kinds
 from notsodeep.kernels.plans import choose, network_levels
 from notsodeep.kernels.samples import Levels, Samples
 from notsodeep.models import DEQ, Explicit, require_infinite_width
 from notsodeep.progress import Progress
 
-__all__ = ["DEQ_KINDS", "EXPLICIT_KINDS", "KernelInfo", "kernel", "kernel_diag"]
+__all__ = ["KernelInfo", "kernel", "kernel_diag"]
 
 Array: TypeAlias = NDArray[Any]
 
@@ -73,8 +73,8 @@ def kernel(
     >>> import notsodeep as nsd
     >>> X = np.eye(2)
     >>> nsd.DEQ("normalized_relu", recurrent=0.5, input=0.5).kernel(X, kind="nngp").round(6)
-    array([[1.      , 0.236068],
-           [0.236068, 1.      ]])
+    array([[1.      , 0.217234],
+           [0.217234, 1.      ]])
     >>> k, info = nsd.DEQ("relu", 0.2, 0.8).kernel(X, kind=("ck", "ntk"), return_info=True)
     >>> k.ck.shape, info.method, info.error < 1e-12
     ((2, 2), 'polynomial', True)

@@ -46,6 +46,9 @@ def build(out: Array, X: Array, Y: Array, tile_pass: TilePass, *, symmetric: boo
             first = i0 if symmetric else 0
             np.matmul(X[i0:i1], Y[first:].T, out=out[0, i0:i1, first:])
             spans = [(j0, min(j0 + _TILE, m)) for j0 in range(first, m, _TILE)]
+            if len(spans) == 1:  # starting a thread would cost more than a small kernel
+                results.append(tile(i0, i1, *spans[0]))
+                spans = []
             futures = [pool.submit(tile, i0, i1, j0, j1) for j0, j1 in spans]
             try:
                 results.extend(future.result() for future in futures)

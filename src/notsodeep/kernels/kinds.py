@@ -10,27 +10,24 @@ import numba
 from notsodeep.checks import InputError, choice
 from notsodeep.models import DEQ, Explicit
 
-__all__ = ["DEQ_KINDS", "EXPLICIT_KINDS", "combine", "kind_codes", "requested_kinds"]
-
-DEQ_KINDS = ("ck", "nngp", "ntk", "ntk_frozen_input", "ntk_injected")
-EXPLICIT_KINDS = ("ck", "ntk")
+__all__ = ["combine", "combine_compiled", "kind_codes", "requested_kinds"]
 
 
 def requested_kinds(model: DEQ | Explicit, kind: str | Sequence[str]) -> tuple[str, ...]:
     """Validate `kind` (one name or several) for the model."""
-    known = DEQ_KINDS if isinstance(model, DEQ) else EXPLICIT_KINDS
     names = (kind,) if isinstance(kind, str) else tuple(kind)
     if not names:
-        raise InputError(f"kind is empty; choose from {', '.join(known)}")
+        raise InputError(f"kind is empty; choose from {', '.join(model.kinds)}")
     for name in names:
-        choice(name, known, "kind")
+        choice(name, model.kinds, "kind")
     if len(set(names)) < len(names):
         raise InputError(f"kind={names!r} names a kernel twice")
     return names
 
 
 def kind_codes(names: Sequence[str]) -> tuple[int, ...]:
-    return tuple(DEQ_KINDS.index(name) for name in names)
+    """Position of each kernel in ``DEQ.kinds``, for the compiled loops."""
+    return tuple(DEQ.kinds.index(name) for name in names)
 
 
 def combine(kind: str, power: Any, slope: Any, covariance: Any, recurrent: float) -> Any:
@@ -51,7 +48,7 @@ def combine(kind: str, power: Any, slope: Any, covariance: Any, recurrent: float
 
 @numba.njit(inline="always")
 def combine_compiled(code: int, power: float, slope: float, covariance: float, recurrent: float, one: float) -> float:
-    """`combine` for one entry inside a compiled loop; `code` indexes DEQ_KINDS, `one` carries the precision."""
+    """`combine` for one entry inside a compiled loop; `code` indexes DEQ.kinds, `one` carries the precision."""
     if code == 0:
         return power
     if code == 1:

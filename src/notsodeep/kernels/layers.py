@@ -18,56 +18,14 @@ import numba
 import numpy as np
 
 from notsodeep.kernels.kinds import combine_compiled
+from notsodeep.kernels.pieces import NEAR, pieces_dual, pieces_loss
 
 __all__ = ["ARC", "EXPLICIT", "FINITE", "IMPLICIT", "PIECES", "SERIES", "layered_pass", "layered_points"]
 
 ARC, PIECES, SERIES = 0, 1, 2
 EXPLICIT, FINITE, IMPLICIT = 0, 1, 2
 
-_jit = numba.njit(nogil=True, cache=True, fastmath={"contract", "nsz"})
-_NODES, _WEIGHTS = np.polynomial.legendre.leggauss(16)
-_INV_2PI = 1 / (2 * math.pi)
-_INV_SQRT_2PI = 1 / math.sqrt(2 * math.pi)
-
-
-@_jit
-def _tail(x: float) -> float:
-    """P(ξ > x)."""
-    return 0.5 * math.erfc(x * 0.7071067811865476)
-
-
-@_jit
-def _orthant(h: float, k: float, eta: float) -> float:
-    """P(X > h, Y > k) for standard normals of correlation 1 − η.
-
-    From the ρ = 1 end: Φ(−max(h, k)) − (1/2π) ∫₀^θ exp(−(h−k)²/(2 sin²x) − hk/(2 cos²(x/2))) dx, θ = arccos ρ,
-    on panels that shrink geometrically towards the layer at x ~ |h − k|.
-    """
-    if eta > 1.0:  # negative correlation: reflect
-        return max(_tail(h) - _orthant_positive(h, -k, 2.0 - eta), 0.0)
-    return _orthant_positive(h, k, eta)
-
-
-@_jit
-def _orthant_positive(h: float, k: float, eta: float) -> float:
-    theta = 2.0 * math.asin(math.sqrt(max(eta, 0.0) / 2.0))
-    d = h - k
-    distance = abs(d)
-    low = 0.0
-    if distance > 0:
-        low = max(distance / 9.0, 1e-18)
-    total = 0.0
-    high = theta
-    while high > low:
-        left = low if low == 0.0 or high < 2.2 * low else high / 2.0
-        half = (high - left) / 2.0
-        middle = (high + left) / 2.0
-        for n in range(_NODES.size):
-            x = middle + half * _NODES[n]
-            sine, cosine = math.sin(x), math.cos(x / 2.0)
-            total += half * _WEIGHTS[n] * math.exp(-(d * d) / (2.0 * sine * sine) - h * k / (2.0 * cosine * cosine))
-        high = left
-    return max(_tail(max(h, k)) - _INV_2PI * total, 0.0)
+_jit = numba.njit(nogil=True, cache=True, error_model="numpy", fastmath={"contract", "nsz"})
 
 
 @_jit
@@ -107,49 +65,10 @@ def _dual(
             p = p * rho + left[k, i] * right[k, j]
         slope = d / root if root > 0 else 0.0
         return p, slope, (vi + vj) / 2 - p
-    rho = 1.0 - eta
-    spread = math.sqrt(eta * (2.0 - eta))  # √(1 − ρ²)
-    covariance = root * rho
-    base, slope0, kinks = constants[0], constants[1], int(constants[2])
-    G = base * base + slope0 * slope0 * covariance
-    slope = slope0 * slope0
-    for a in range(kinks):
-        bend = constants[3 + kinks + a]
-        # per kink: standardised position, P(u > kink), E[(u − kink)₊]
-        G += bend * (
-            base * (left[3 * a + 2, i] + right[3 * a + 2, j])
-            + slope0 * covariance * (left[3 * a + 1, i] + right[3 * a + 1, j])
-        )
-        slope += slope0 * bend * (left[3 * a + 1, i] + right[3 * a + 1, j])
-        for b in range(kinks):
-            ka, kb = constants[3 + a], constants[3 + b]
-            weight = bend * constants[3 + kinks + b]
-            h, k = left[3 * a, i], right[3 * b, j]
-            both = _orthant(h, k, eta)
-            if spread > 0:
-                # E[(u−a)₊(v−b)₊] = (Λ + ab)P − a√q_j φ(k)Φ(·) − b√q_i φ(h)Φ(·) + √(q_i q_j)(1−ρ²)φ₂(h, k)
-                density = math.exp(-((h - k) ** 2) / (2 * spread * spread) - h * k / (1.0 + rho)) if rho > -1.0 else 0.0
-                lifted = (
-                    (covariance + ka * kb) * both
-                    - ka * math.sqrt(qj) * _INV_SQRT_2PI * math.exp(-k * k / 2) * _tail((h - rho * k) / spread)
-                    - kb * math.sqrt(qi) * _INV_SQRT_2PI * math.exp(-h * h / 2) * _tail((k - rho * h) / spread)
-                    + root * spread * _INV_2PI * density
-                )
-            elif rho > 0:  # v = u √(q_j/q_i): one variable
-                top = max(h, k)
-                at = _INV_SQRT_2PI * math.exp(-top * top / 2)
-                lifted = root * (both + top * at) - (ka * math.sqrt(qj) + kb * math.sqrt(qi)) * at + ka * kb * both
-            else:  # v = −u √(q_j/q_i)
-                inside = max(0.5 * (math.erf(-k * 0.7071067811865476) - math.erf(h * 0.7071067811865476)), 0.0)
-                lifted = 0.0
-                if -k > h:
-                    at_h, at_k = _INV_SQRT_2PI * math.exp(-h * h / 2), _INV_SQRT_2PI * math.exp(-k * k / 2)
-                    second = inside + h * at_h + k * at_k
-                    first = at_h - at_k
-                    lifted = -root * second + first * (ka * math.sqrt(qj) - kb * math.sqrt(qi)) + ka * kb * inside
-            G += weight * lifted
-            slope += weight * both
-    return G, slope, (vi + vj) / 2 - G
+    G, slope = pieces_dual(constants, qi, qj, left, i, right, j, eta)
+    if eta > NEAR:
+        return G, slope, (vi + vj) / 2 - G
+    return G, slope, pieces_loss(constants, qi, qj, left, i, right, j, eta)
 
 
 @_jit
@@ -158,7 +77,7 @@ def _entry(
     Q: Any, V: Any, left: Any, i: int, R: Any, W: Any, right: Any, j: int,
     product: float, angular: float, result: Any,
 ) -> float:  # fmt: skip
-    """result = (G, Ġ, Λ, Θ, Ψ, largest |ρ|) of one pair from x·y and ‖x‖‖y‖ − x·y; returns the residual."""
+    """result = (G, Ġ, Λ, Θ, Ψ, largest |ρ|, largest −ρ) of one pair from x·y and ‖x‖‖y‖ − x·y; returns the residual."""
     recurrent, gain, bias = numbers[0], numbers[1], numbers[2]
     levels = types.size
     if mode == IMPLICIT:
@@ -177,16 +96,18 @@ def _entry(
             part = proposal
             if change <= 4e-16 * (part + 1e-3 * root):
                 break
-        result[5] = abs(1 - part / root) if root > 0 else 0.0
+        rho = 1 - part / root if root > 0 else 0.0
+        result[5], result[6] = abs(rho), -rho
         result[0], result[1], result[2] = G, slope, recurrent * G + gain * product + bias
         return residual
     covariance, part, tangent, frozen = product, angular, product, 0.0
     gap = angular + (math.sqrt(Q[0, i]) - math.sqrt(R[0, j])) ** 2 / 2
-    result[5] = 0.0
+    result[5], result[6] = 0.0, -1.0
     for level in range(levels):
         root = math.sqrt(Q[level, i]) * math.sqrt(R[level, j])
         if root > 0:
-            result[5] = max(result[5], min(abs(1 - part / root), 1.0))
+            rho = min(max(1 - part / root, -1.0), 1.0)
+            result[5], result[6] = max(result[5], abs(rho)), max(result[6], -rho)
         G, slope, loss = _dual(
             types[level], constants[level], Q[level, i], R[level, j], V[level, i], W[level, j],
             left[level], i, right[level], j, part,
@@ -237,7 +158,7 @@ def layered_points(
     out: Any,
 ) -> float:
     """out[k, m] of sample 0 with itself turned: the univariate function on the sphere. Returns the worst residual."""
-    result = np.zeros(6)
+    result = np.zeros(7)
     worst = 0.0
     for m in range(product.size):
         residual = _entry(mode, numbers, types, constants, Q, V, left, 0, Q, V, left, 0, product[m], angular[m], result)
@@ -252,14 +173,15 @@ def layered_pass(
     out: Any, X: Any, Y: Any, fx: Any, fy: Any, nx: Any, ny: Any, cut: float,
     mode: int, numbers: Any, types: Any, constants: Any, Q: Any, V: Any, left: Any, R: Any, W: Any, right: Any,
     codes: Any, i0: int, i1: int, j0: int, j1: int, symmetric: bool,
-) -> tuple[float, float, int]:  # fmt: skip
+) -> tuple[float, float, float, int]:  # fmt: skip
     """Turn Gram entries in out[0] into kernels, one pair at a time.
 
     fx, fy: factors of the rows; nx, ny: norms of the scaled samples. Where 1 − cos falls below `cut` it is
-    recomputed from the difference of the unit vectors. Returns the worst residual, the largest |ρ|, and how many.
+    recomputed from the difference of the unit vectors. Returns the worst residual,
+    the largest |ρ|, the largest −ρ, and how many were recomputed.
     """
-    result = np.zeros(6)
-    worst, nearest, recomputed = 0.0, 0.0, 0
+    result = np.zeros(7)
+    worst, nearest, opposite, recomputed = 0.0, 0.0, -1.0, 0
     for i in range(i0, i1):
         for j in range(max(j0, i + 1) if symmetric else j0, j1):
             product = np.float64(out[0, i, j]) * fx[i] * fy[j]
@@ -273,7 +195,7 @@ def layered_pass(
                     total += difference * difference
                 angular = lengths * total / 2
             residual = _entry(mode, numbers, types, constants, Q, V, left, i, R, W, right, j, product, angular, result)
-            worst, nearest = max(worst, residual), max(nearest, result[5])
+            worst, nearest, opposite = max(worst, residual), max(nearest, result[5]), max(opposite, result[6])
             for k in range(codes.size):
                 out[k, i, j] = _value(mode, codes[k], result, numbers[0])
-    return worst, nearest, recomputed
+    return worst, nearest, opposite, recomputed

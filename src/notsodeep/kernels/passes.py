@@ -19,10 +19,10 @@ __all__ = ["arc_pass", "hermite_pass", "mirror", "polynomial_pass", "row_statist
 
 assert GROUP == 4  # the unrolled Horner steps below
 _CHUNK = 256  # columns treated at a time: a few buffers of this length stay in the first-level cache
-_jit = numba.njit(nogil=True, cache=True, fastmath={"contract", "nsz", "nnan", "reassoc"})
+_jit = numba.njit(nogil=True, cache=True, error_model="numpy", fastmath={"contract", "nsz", "nnan", "reassoc"})
 
 
-@numba.njit(nogil=True, cache=True, fastmath={"contract", "reassoc"})
+@numba.njit(nogil=True, cache=True, error_model="numpy", fastmath={"contract", "reassoc"})
 def row_statistics(X: Any, largest: Any, square: Any) -> None:
     """max |x| and ‖x‖² of each row, in float64; NaN and infinity show in `largest`."""
     for i in range(X.shape[0]):
@@ -105,6 +105,27 @@ def _fill_gaps(
 
 
 @_jit
+def _fill_opposites(y: Any, X: Any, Y: Any, i: int, start: int, L: Any, R: Any, cut: float, branch: Any) -> int:
+    """Rows that are nearly opposite, 1 + t < cut: √2 − u = (1 + t)/(√2 + u) with 1 + t from sums of the rows."""
+    slope, offset, excess = np.float64(branch[0]), np.float64(branch[1]), np.float64(branch[2]) - np.sqrt(2.0)
+    limit = y.dtype.type(slope * np.sqrt(max(excess, 0.0) + cut / (2 * np.sqrt(2.0))) + offset)
+    smallest = y[0]
+    for j in range(y.shape[0]):
+        smallest = min(smallest, y[j])
+    if smallest >= limit:
+        return 0
+    recomputed = 0
+    for j in range(y.shape[0]):
+        if y[j] < limit:
+            column = start + j
+            sum_ = _distance(X, i, Y, column, L[0, i], -R[0, column]) + (L[1, i] + R[1, column]) ** 2 / 2
+            beyond = max(excess, 0.0) + sum_ / (np.sqrt(2.0) + np.sqrt(max(2.0 - sum_, 0.0)))
+            y[j] = slope * np.sqrt(beyond) + offset
+            recomputed += 1
+    return recomputed
+
+
+@_jit
 def polynomial_pass(
     out: Any, X: Any, Y: Any, left: Any, right: Any, L: Any, R: Any, rest: float, cut: float,
     variable: int, branch: Any, coefficients: Any, modes: Any,
@@ -140,6 +161,8 @@ def polynomial_pass(
                 elif variable == 2:
                     for j in range(y.shape[0]):
                         y[j] = slope * np.sqrt(max(point - y[j], zero)) + offset
+                    if rest == 0 and cut > 0:
+                        recomputed += _fill_opposites(y, X, Y, i, start, L, R, cut, branch)
                 else:
                     for j in range(y.shape[0]):
                         y[j] = slope * np.sqrt(point + y[j]) + offset
@@ -234,9 +257,9 @@ def hermite_pass(
 ) -> tuple[float, float, int]:  # fmt: skip
     """Solve Λ = σ_a² G(Λ) + S by Newton on row slices, with G = Σ A_k(i) B_k(j) ρᵏ.
 
-    left, right : (2, n) rows: factor of the row, 1/√q. A, B : (terms, n) Hermite coefficients, highest
-    order first, a multiple of 4 terms; for an odd φ only the odd orders. skip[b]: leading terms that do not
-    matter for |ρ| ≤ b/(len(skip) − 1). numbers = (σ_a², σ_b², σ_0²).
+    left, right : (3, n) rows: factor of the row, 1/√q (0 for q = 0), √q. A, B : (terms, n) Hermite coefficients,
+    highest order first, a multiple of 4 terms; for an odd φ only the odd orders. skip[b]: leading terms that do
+    not matter for |ρ| ≤ b/(len(skip) − 1). numbers = (σ_a², σ_b², σ_0²).
     Returns the largest residual relative to √(q_i q_j), the largest |ρ| off the diagonal, and the
     largest number of iterations.
     """
@@ -303,6 +326,8 @@ def hermite_pass(
             for k in range(codes.size):
                 target = out[k, i, start : start + count]
                 code = codes[k]
+                size_i, size = left[2, i], right[2, start : start + count]
                 for j in range(count):
-                    target[j] = combine_compiled(code, G[j], slope[j], rho[j] / norm[j], recurrent, one)
+                    covariance = rho[j] * (size_i * size[j])
+                    target[j] = combine_compiled(code, G[j], slope[j], covariance, recurrent, one)
     return worst, nearest, most

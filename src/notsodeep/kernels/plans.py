@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, TypeAlias
 
@@ -206,7 +206,7 @@ def _cosine(
     unit = 1.0 if homogeneous else float(np.mean(lengths[0]))
     function = _cosine_function(model, unit, kinds, depth)
     smooth = all(not phi.kinks for phi in activations)
-    variables = [Variable("t")] if smooth else [Variable("u"), Variable("above", math.sqrt(2) + 1e-9)]
+    variables = [Variable("t")] if smooth else [Variable("u"), Variable("above", math.sqrt(2))]
     polynomial = fit(lambda u: function(u)[0], math.sqrt(2), variables, dtype)
     if polynomial is None:
         return None
@@ -273,12 +273,15 @@ class Network:
         if isinstance(model, DEQ):
             mode = IMPLICIT if depth is None else FINITE
             numbers = np.array([model.recurrent, model.input, model.bias])
-            activations = (model.activation,) * count
+            # one φ: its levels share one tabulation
+            shared = dual(model.activation, *(v for level in levels for v in level.variance), single=single)
+            duals = tuple(replace(shared, tables=shared.tables[k::count]) for k in range(count))
         else:
-            mode, numbers, activations = EXPLICIT, np.array([0.0, 1.0, 0.0]), model.activations
-        duals = tuple(
-            dual(phi, *(level.variance[k] for level in levels), single=single) for k, phi in enumerate(activations)
-        )
+            mode, numbers = EXPLICIT, np.array([0.0, 1.0, 0.0])
+            duals = tuple(
+                dual(phi, *(level.variance[k] for level in levels), single=single)
+                for k, phi in enumerate(model.activations)
+            )
         width = max(d.constants.size for d in duals)
         constants = np.stack([np.pad(d.constants, (0, width - d.constants.size)) for d in duals])
         height = max(len(d.tables[0]) for d in duals)
@@ -327,11 +330,14 @@ def _general(
         *network.shared, *first, *last, codes,
     )  # fmt: skip
     error = level_error + max(d.error for d in network.duals) + 1e2 * _rounding(left)
+    kinked = any(d.type != SERIES for d in network.duals) and codes.max() > 1
 
     def summarise(results: list[Any]) -> Summary:
-        residual, nearest = max(r[0] for r in results), max(r[1] for r in results)
-        truncation = max(_truncation(d, nearest) for d in network.duals)
-        return Summary(residual, error + truncation, recomputed=sum(r[2] for r in results))
+        residual, nearest, opposite = (max(r[k] for r in results) for k in range(3))
+        total = error + max(_truncation(d, nearest) for d in network.duals)
+        if kinked:  # slopes go like √(1 + ρ) for nearly opposite rows, whose 1 + ρ is only known to rounding
+            total += _rounding(left) / math.sqrt(max(1 - opposite, _rounding(left)))
+        return Summary(residual, total, recomputed=sum(r[3] for r in results))
 
     return Plan("layer by layer", layered_pass, arguments, summarise, degree=max(d.terms for d in network.duals))
 
@@ -373,7 +379,7 @@ def _hermite(
         root = np.sqrt(level.variance[0])
         inverse = np.divide(1, root, out=np.zeros_like(root), where=root > 0)
         tables.append(np.ascontiguousarray(table, dtype=dtype))
-        rows.append(np.stack([sample.factor, inverse]).astype(dtype))
+        rows.append(np.stack([sample.factor, inverse, root]).astype(dtype))
     tolerance = 4e-7 if dtype == np.float32 else 2e-15
     numbers = np.array([model.recurrent, model.input, model.bias], dtype)
     padding = len(tables[0]) - found.terms // (1 + odd)

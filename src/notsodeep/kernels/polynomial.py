@@ -15,6 +15,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.polynomial import chebyshev
 from numpy.typing import NDArray
+from scipy.fft import dct
 
 __all__ = ["Polynomial", "Variable", "fit"]
 
@@ -111,7 +112,8 @@ def fit(
         # the ends themselves lie in the closure; clip rounding beyond them
         u = np.clip(variable.inverse(low + (high - low) * (points + 1) / 2), 0.0, largest)
         values = function(u)
-        coefficients = chebyshev.chebvander(points, _NODES - 1).T @ values.T * (2 / _NODES)
+        # at the Chebyshev points the coefficients are a discrete cosine transform
+        coefficients = dct(values[:, ::-1], type=2, axis=1).T / _NODES
         coefficients[0] /= 2
         scale = np.max(np.abs(values), axis=1) + 1e-300
         # tails[k] = max |c_j| over j ≥ k, across the functions; its end is the noise of the samples

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from notsodeep.checks import require_finite
 from notsodeep.gaussian import moments
 from notsodeep.kernels.passes import row_statistics
-from notsodeep.kernels.tabulate import tabulate
+from notsodeep.kernels.tabulate import pointwise, tabulate
 from notsodeep.models import DEQ, Explicit
 
 __all__ = ["Levels", "Samples", "deq_levels", "explicit_levels"]
@@ -88,7 +88,7 @@ def deq_levels(model: DEQ, samples: Samples, depth: int | None) -> Levels:
             variance = drive / (1 - model.recurrent * moments(phi, 1.0).power)
             error = 0.0
         else:
-            table, error = tabulate(model.fixed_variance, drive)
+            table, error = tabulate(pointwise(model.fixed_variance), drive)
             variance = table[0]
         power, slope, spread = _powers(phi, variance)
         return Levels(variance[None], power[None], slope[None], max(error, spread))
@@ -127,5 +127,5 @@ def _powers(phi: Any, variance: Array) -> tuple[Array, Array, float]:
         at = moments(phi, math.sqrt(q))
         return at.power, at.slope_power
 
-    table, error = tabulate(both, variance)
+    table, error = tabulate(pointwise(both), variance)
     return table[0], table[1], error

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from scipy import special
 
 from notsodeep.activations import Activation, PiecewiseLinear
-from notsodeep.gaussian import hermite_coefficients
+from notsodeep.gaussian import hermite_coefficients, hermite_table
 from notsodeep.kernels.arc import Arc
 from notsodeep.kernels.layers import ARC, PIECES, SERIES
 from notsodeep.kernels.tabulate import tabulate
@@ -21,7 +21,7 @@ __all__ = ["Dual", "dual"]
 
 Array: TypeAlias = NDArray[Any]
 
-MAX_TERMS = 512
+_MAX_ENTRIES = 8_000_000  # of a table of Hermite coefficients
 
 
 @dataclass(frozen=True)
@@ -71,34 +71,40 @@ def _pieces(phi: Activation, shape: PiecewiseLinear, variances: tuple[Array, ...
 
 
 @lru_cache(maxsize=64)
-def series_terms(phi: Activation, variance: float, single: bool) -> tuple[int, tuple[float, ...]]:
-    """Hermite orders needed at this variance, and the squared coefficients k·a_k² beyond which nothing matters."""
-    coefficients = hermite_coefficients(phi, math.sqrt(variance), MAX_TERMS - 1)
-    weight = np.arange(MAX_TERMS) * coefficients**2  # Ġ sees k·a_k², G less
-    remaining = np.cumsum(weight[::-1])[::-1]
-    goal = (1e-9 if single else 1e-17) * remaining[0]
-    below = np.flatnonzero(remaining <= goal)
-    return int(below[0]) if below.size else MAX_TERMS, tuple(coefficients)
-
-
-@lru_cache(maxsize=1024)
-def _coefficients(phi: Activation, variance: float, terms: int) -> Array:
-    return hermite_coefficients(phi, math.sqrt(variance), terms - 1)
+def _terms(phi: Activation, variance: float, single: bool, most: int) -> tuple[int, Array]:
+    """How many Hermite orders matter at this variance (at most `most`), and the squares a_k² computed on the way."""
+    goal = 1e-9 if single else 1e-17
+    count = min(128, most)
+    while True:
+        squares = hermite_coefficients(phi, math.sqrt(variance), count - 1) ** 2
+        weight = np.arange(count) * squares  # Ġ sees k·a_k², G less
+        remaining = np.cumsum(weight[::-1])[::-1]
+        below = np.flatnonzero(remaining <= goal * remaining[0])
+        # a tail that is small for an eighth of the orders is over, not passing through zeros
+        if below.size > count // 8:
+            return int(below[0]), squares
+        if count == most:
+            return most, squares
+        count = min(4 * count, most)
 
 
 def _series(phi: Activation, variances: tuple[Array, ...], single: bool) -> Dual:
     everything = np.concatenate(variances)
     positive = everything[everything > 0]
     largest = float(positive.max()) if positive.size else 1.0
-    terms, tail = series_terms(phi, largest, single)
-    terms = min(4 * -(-max(terms, 4) // 4), MAX_TERMS)
+    # kinks make the tail algebraic, where more terms help little; otherwise memory is the limit
+    most = 512 if phi.kinks else int(np.clip(_MAX_ENTRIES // everything.size // 4 * 4, 512, 4096))
+    terms, tail = _terms(phi, largest, single, most)
+    terms = 4 * -(-max(terms, 4) // 4)
 
-    def coefficients(q: float) -> Array:
-        if q == 0:
-            return np.concatenate([[float(phi(0.0))], np.zeros(terms - 1)])
-        return _coefficients(phi, q, terms)
+    def coefficients(points: Array) -> Array:
+        found = np.zeros((terms, points.size))
+        found[0] = phi(0.0)  # a row of zeros: u = 0
+        if points.any():
+            found[:, points > 0] = hermite_table(phi, np.sqrt(points[points > 0]), terms - 1)
+        return found
 
     table, error = tabulate(coefficients, everything, tolerance=1e-8 if single else 2e-15, joint=True)
     table = np.ascontiguousarray(table[::-1])  # highest order first, for Horner
     groups = np.split(table, np.cumsum([q.size for q in variances])[:-1], axis=1)
-    return Dual(SERIES, np.array([float(terms)]), tuple(groups), error, np.square(tail), terms)
+    return Dual(SERIES, np.array([float(terms)]), tuple(groups), error, tail, terms)

@@ -134,6 +134,8 @@ def fit(
     """
     run = _Run(net, X, y, batch_size, optimizer, lr, loss, validation, patience, seed)
     total = count(epochs, "epochs")
+    if checkpoint is not None:
+        run.settings["data"] = _fingerprint([run.X, run.y, *(run.validation or ())])
     with torch.random.fork_rng(devices=[]), _bar(progress, total) as report:
         torch.manual_seed(seed)
         if checkpoint is not None and Path(checkpoint).exists():
@@ -194,7 +196,6 @@ class _Run:
             "batch_size": self.batch_size,
             "patience": self.patience,
             "seed": self.seed,
-            "data": _fingerprint([self.X, self.y, *(self.validation or ())]),
             "shapes": {name: list(value.shape) for name, value in net.state_dict().items()},
         }
 
