@@ -146,9 +146,16 @@ def compare(
     }
 
     def train(network: Any, epochs: int, progress: Any = False) -> nn.History:
-        held_out, order = (X[held], labels[held]), {"batch_size": 64, "seed": seed}
         return nn.fit(
-            network, X[kept], labels[kept], epochs=epochs, lr=3e-3, validation=held_out, progress=progress, **order
+            network,
+            X[kept],
+            labels[kept],
+            epochs=epochs,
+            batch_size=64,
+            lr=3e-3,
+            validation=(X[held], labels[held]),
+            seed=seed,
+            progress=progress,
         )
 
     histories = {}
