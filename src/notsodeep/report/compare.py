@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,7 +17,6 @@ from notsodeep.report.study import Study
 __all__ = ["Comparison", "Trained", "compare", "possible"]
 
 _TOLERANCE = 1e-4  # of the equilibrium: what DEQs are trained with in practice
-_ROUNDS = 15  # of the inference timing
 
 
 @dataclass(frozen=True)
@@ -28,9 +29,9 @@ class Trained:
     parameters : int
     test_accuracy : float
     epoch_seconds : float
-        The quickest epoch.
+        One more epoch; like the next, the best of several rounds that interleave the networks.
     inference_ms : float
-        Milliseconds for a thousand samples; the best of several rounds that interleave the networks.
+        Milliseconds for a thousand samples.
     evaluations : float
         How often the hidden layer is evaluated for one prediction: solver iterations, or layers.
     curve : tuple of float
@@ -115,7 +116,7 @@ def compare(
     seed: int = 0,
     step: Callable[..., None] = lambda *_: None,
 ) -> Comparison:
-    """Train both networks of a study on 70 % of its samples and test them on the rest.
+    """Train both networks of a study on 70 % of its samples and test them on the rest, on one thread.
 
     Parameters
     ----------
@@ -126,14 +127,25 @@ def compare(
     step : callable
         Told what is going on, with the share that is done.
     """
+    if study.data.labels is None:
+        raise InputError(f"data={study.data.name!r} has no labels; a comparison needs something to learn")
+    import torch
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # these networks are small: threads that wait for each other would be all one measures
+    try:
+        return _compare(study, study.data.labels, width, epochs, seed, step)
+    finally:
+        torch.set_num_threads(threads)
+
+
+def _compare(study: Study, classes: Any, width: int, epochs: int, seed: int, step: Callable[..., None]) -> Comparison:
     import torch
     from sklearn.model_selection import train_test_split
 
     from notsodeep import nn
 
-    if study.data.labels is None:
-        raise InputError(f"data={study.data.name!r} has no labels; a comparison needs something to learn")
-    names, labels = np.unique(study.data.labels, return_inverse=True)
+    names, labels = np.unique(classes, return_inverse=True)
     kept, held = train_test_split(np.arange(len(labels)), test_size=0.3, random_state=seed, stratify=labels)
     center = study.data.X[kept].mean(axis=0)
     X = study.data.X - center
@@ -144,9 +156,9 @@ def compare(
         "explicit": nn.ExplicitNet(study.network, *shape, seed=seed),
     }
 
-    def train(name: str) -> nn.History:
+    def train(network: Any, epochs: int, progress: Any = False) -> nn.History:
         return nn.fit(
-            networks[name],
+            network,
             X[kept],
             labels[kept],
             epochs=epochs,
@@ -154,12 +166,18 @@ def compare(
             lr=3e-3,
             validation=(X[held], labels[held]),
             seed=seed,
-            progress=lambda epoch, total: step(f"training the {name} network", epoch.epoch / total),
+            progress=progress,
         )
 
-    histories = {name: train(name) for name in networks}
+    histories = {}
+    for name, network in networks.items():
+        text = f"training the {name} network"
+        histories[name] = train(network, epochs, partial(_report_epoch, step, text))
     sample = torch.as_tensor(X[held], dtype=torch.float32)
-    times = _inference(networks, sample)
+    step("timing")
+    inference = _best_times({name: partial(_predict, network, sample) for name, network in networks.items()}, rounds=15)
+    copies = {name: copy.deepcopy(network) for name, network in networks.items()}
+    epoch = _best_times({name: partial(train, copies[name], 1) for name in networks}, rounds=3)
     trained = {}
     for name, network in networks.items():
         epochs_done = histories[name].epochs
@@ -168,28 +186,35 @@ def compare(
             name=name,
             parameters=sum(parameter.numel() for parameter in network.parameters()),
             test_accuracy=float(epochs_done[-1].validation_accuracy or 0.0),
-            epoch_seconds=min(epoch.seconds for epoch in epochs_done),
-            inference_ms=1e6 * times[name] / len(held),
+            epoch_seconds=epoch[name],
+            inference_ms=1e6 * inference[name] / len(held),
             evaluations=study.network.depth if solve is None else float(solve.sample_iterations.float().mean()),
-            curve=tuple(float(epoch.validation_accuracy or 0.0) for epoch in epochs_done),
+            curve=tuple(float(one.validation_accuracy or 0.0) for one in epochs_done),
         )
     setting = (
         f"Both networks {width} wide, trained for {epochs} epochs by Adam on {len(kept)} samples of {study.data.name}, "
-        f"tested on {len(held)}; the equilibrium solved by Anderson's method to {_TOLERANCE:g}"
+        f"tested on {len(held)}; equilibria solved by Anderson's method to {_TOLERANCE:g}; one thread"
     )
     return Comparison(setting, trained["implicit"], trained["explicit"])
 
 
-def _inference(networks: dict[str, Any], sample: Any) -> dict[str, float]:
-    """Best seconds of each network on the same batch, rounds interleaved."""
+def _report_epoch(step: Callable[..., None], text: str, epoch: Any, total: int) -> None:
+    step(text, epoch.epoch / total)
+
+
+def _predict(network: Any, sample: Any) -> None:
     import torch
 
-    best = dict.fromkeys(networks, float("inf"))
     with torch.inference_mode():
-        for _ in range(_ROUNDS):
-            for name, network in networks.items():
-                network.eval()
-                began = time.perf_counter()
-                network(sample)
-                best[name] = min(best[name], time.perf_counter() - began)
+        network.eval()(sample)
+
+
+def _best_times(calls: dict[str, Callable[[], Any]], rounds: int) -> dict[str, float]:
+    """Best seconds of each call, rounds interleaved: a busy moment of the machine hits all alike."""
+    best = dict.fromkeys(calls, float("inf"))
+    for _ in range(rounds):
+        for name, call in calls.items():
+            began = time.perf_counter()
+            call()
+            best[name] = min(best[name], time.perf_counter() - began)
     return best
