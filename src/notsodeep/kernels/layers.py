@@ -5,6 +5,7 @@ h − ½(√q_i − √q_j)² = √(q_i q_j)(1 − ρ), which keep their digits 
 evaluate G = E[φ(u)φ(v)] and Ġ = E[φ'(u)φ'(v)]:
 
 - ARC: kinks only at 0, closed form in the angle;
+- ERF, SIN, COS, GAUSSIAN: closed forms, used where a series would be long;
 - PIECES: any piecewise-linear φ, closed form through the bivariate normal distribution;
 - SERIES: Hermite series, for everything else.
 """
@@ -17,12 +18,26 @@ from typing import Any
 import numba
 import numpy as np
 
+from notsodeep.kernels.arc import lens
 from notsodeep.kernels.kinds import combine_compiled
 from notsodeep.kernels.pieces import NEAR, pieces_dual, pieces_loss
 
-__all__ = ["ARC", "EXPLICIT", "FINITE", "IMPLICIT", "PIECES", "SERIES", "layered_pass", "layered_points"]
+__all__ = [
+    "ARC",
+    "COS",
+    "ERF",
+    "EXPLICIT",
+    "FINITE",
+    "GAUSSIAN",
+    "IMPLICIT",
+    "PIECES",
+    "SERIES",
+    "SIN",
+    "layered_pass",
+    "layered_points",
+]
 
-ARC, PIECES, SERIES = 0, 1, 2
+ARC, PIECES, SERIES, ERF, SIN, COS, GAUSSIAN = 0, 1, 2, 3, 4, 5, 6
 EXPLICIT, FINITE, IMPLICIT = 0, 1, 2
 
 _jit = numba.njit(nogil=True, cache=True, error_model="numpy", fastmath={"contract", "nsz"})
@@ -41,8 +56,8 @@ def _dual(
     right: Any,
     j: int,
     angular: float,
-) -> tuple[float, float, float]:
-    """(G, Ġ, ½(G_ii + G_jj) − G) at √(q_i q_j)(1 − ρ) = `angular`.
+) -> tuple[float, float, float, float]:
+    """(G, Ġ, h', h' − ½(√G_ii − √G_jj)²) at √(q_i q_j)(1 − ρ) = `angular`, with h' = ½(G_ii + G_jj) − G.
 
     vi, vj = E[φ²] of the two samples; left, right: their tables.
     """
@@ -54,21 +69,50 @@ def _dual(
     if type_ == ARC:
         power, bend, square = constants[0], constants[1], constants[2]
         theta = 2.0 * math.asin(math.sqrt(eta / 2.0))
-        lens = math.sin(theta) - theta * math.cos(theta)
-        loss = power * eta - bend * lens
+        loss = power * eta - bend * lens(theta)
         G = root * (power - loss) + left[0, i] + right[0, j] + square
-        return G, power - bend * theta, power * difference * difference / 2 + root * loss
+        gap = power * difference * difference / 2 + root * loss
+        if square == 0:  # homogeneous: the radial part is known, and nothing cancels
+            return G, power - bend * theta, gap, root * loss
+        return G, power - bend * theta, gap, gap - (math.sqrt(vi) - math.sqrt(vj)) ** 2 / 2
     if type_ == SERIES:
-        rho, p, d = 1.0 - eta, 0.0, 0.0
+        rho, G, d = 1.0 - eta, 0.0, 0.0
         for k in range(int(constants[0])):
-            d = d * rho + p
-            p = p * rho + left[k, i] * right[k, j]
+            d = d * rho + G
+            G = G * rho + left[k, i] * right[k, j]
         slope = d / root if root > 0 else 0.0
-        return p, slope, (vi + vj) / 2 - p
-    G, slope = pieces_dual(constants, qi, qj, left, i, right, j, eta)
-    if eta > NEAR:
-        return G, slope, (vi + vj) / 2 - G
-    return G, slope, pieces_loss(constants, qi, qj, left, i, right, j, eta)
+        gap = (vi + vj) / 2 - G
+    elif type_ == PIECES:
+        G, slope = pieces_dual(constants, qi, qj, left, i, right, j, eta)
+        gap = (vi + vj) / 2 - G if eta > NEAR else pieces_loss(constants, qi, qj, left, i, right, j, eta)
+    else:
+        G, slope = _closed(type_, constants, qi, qj, root * eta)
+        G += left[0, i] + right[0, j] + constants[2]
+        gap = (vi + vj) / 2 - G
+    return G, slope, gap, gap - (math.sqrt(vi) - math.sqrt(vj)) ** 2 / 2
+
+
+@_jit
+def _closed(type_: int, constants: Any, qi: float, qj: float, angular: float) -> tuple[float, float]:
+    """scale²·E[φ₀φ₀] and its slope for φ₀ = erf, sin, cos, e^{−x²/2}; constants = (scale, stretch, shift²)."""
+    scale2, stretch2 = constants[0] * constants[0], constants[1] * constants[1]
+    p, r, part = stretch2 * qi, stretch2 * qj, stretch2 * angular
+    root = math.sqrt(p) * math.sqrt(r)
+    if type_ in (SIN, COS):
+        # E[cos(u − v)] = e^{−h}, E[cos(u + v)] = e^{−(q_i + q_j) + h}
+        h = part + (math.sqrt(p) - math.sqrt(r)) ** 2 / 2
+        near, far = math.exp(-h), math.exp(h - p - r)
+        total, difference = scale2 * (near + far) / 2, scale2 * (near - far) / 2
+        if type_ == SIN:
+            return difference, stretch2 * total
+        return total, stretch2 * difference
+    covariance = root - part
+    product = part * (2 * root - part)  # q_i q_j − Λ², without cancellation
+    if type_ == ERF:
+        rest = math.sqrt(max(1 + 2 * (p + r) + 4 * product, 1.0))  # √((1+2q_i)(1+2q_j) − 4Λ²)
+        return scale2 * 2 / math.pi * math.atan2(2 * covariance, rest), stretch2 * scale2 * 4 / (math.pi * rest)
+    rest = max(1 + p + r + product, 1.0)  # (1+q_i)(1+q_j) − Λ²
+    return scale2 / math.sqrt(rest), stretch2 * scale2 * covariance / (rest * math.sqrt(rest))
 
 
 @_jit
@@ -86,9 +130,9 @@ def _entry(
         radial = (math.sqrt(q) - math.sqrt(r)) ** 2 / 2
         drive = gain * (angular + (Q[1, i] - R[1, j]) ** 2 / 2) - radial  # row 1 holds ‖x‖
         part = min(max(drive, 0.0), 2 * root)
-        G, slope, loss, residual = 0.0, 0.0, 0.0, 0.0
+        G, slope, residual = 0.0, 0.0, 0.0
         for _ in range(100):
-            G, slope, loss = _dual(types[0], constants[0], q, r, V[0, i], W[0, j], left[0], i, right[0], j, part)
+            G, slope, loss, _part = _dual(types[0], constants[0], q, r, V[0, i], W[0, j], left[0], i, right[0], j, part)
             excess = part - drive - recurrent * loss
             residual = abs(excess) / root if root > 0 else 0.0
             proposal = min(max(part - excess / (1 - recurrent * slope), 0.0), 2 * root)
@@ -108,21 +152,22 @@ def _entry(
         if root > 0:
             rho = min(max(1 - part / root, -1.0), 1.0)
             result[5], result[6] = max(result[5], abs(rho)), max(result[6], -rho)
-        G, slope, loss = _dual(
+        G, slope, loss, next_part = _dual(
             types[level], constants[level], Q[level, i], R[level, j], V[level, i], W[level, j],
             left[level], i, right[level], j, part,
         )  # fmt: skip
         result[0], result[1], result[2] = G, slope, covariance
         if mode == EXPLICIT:
             tangent = G + slope * tangent  # Θˡ = Gˡ + Ġˡ Θˡ⁻¹
-            covariance, next_gap = G, loss
+            covariance, part = G, next_part
         else:
             frozen = G + recurrent * slope * frozen if level else G
             result[3], result[4] = tangent, frozen
-            covariance, next_gap = recurrent * G + gain * product + bias, recurrent * loss + gain * gap
+            covariance = recurrent * G + gain * product + bias
+            if level + 1 < levels:
+                radial = (math.sqrt(Q[level + 1, i]) - math.sqrt(R[level + 1, j])) ** 2 / 2
+                part = recurrent * loss + gain * gap - radial
             tangent = covariance + recurrent * slope * tangent  # Θ⁽ʰ⁾ = Λ⁽ʰ⁾ + σ_a² Ġ⁽ʰ⁾ Θ⁽ʰ⁻¹⁾ [FK20, Thm 1]
-        if level + 1 < levels:
-            part = next_gap - (math.sqrt(Q[level + 1, i]) - math.sqrt(R[level + 1, j])) ** 2 / 2
     if mode == EXPLICIT:
         result[3] = tangent
     return 0.0

@@ -12,6 +12,7 @@ from typing import Any
 import numba
 import numpy as np
 
+from notsodeep.kernels.arc import lens
 from notsodeep.kernels.kinds import combine_compiled
 from notsodeep.kernels.polynomial import GROUP
 
@@ -204,9 +205,9 @@ def _angle(gap: float, g: float) -> float:
     low, high = 0.0, np.pi
     theta = 2 * np.arcsin(min(np.sqrt(gap / 2), 1.0))
     for _ in range(80):
-        sine, cosine = np.sin(theta), np.cos(theta)
+        sine = np.sin(theta)
         half = np.sin(theta / 2)
-        excess = 2 * half * half + g * (sine - theta * cosine) - gap
+        excess = 2 * half * half + g * lens(theta) - gap
         if excess > 0:
             high = theta
         else:
@@ -242,7 +243,7 @@ def arc_pass(
                 rho = np.cos(theta)
                 scale = np.float64(left[3, i]) * right[3, start + j]
                 shift = np.float64(left[4, i]) + right[4, start + j] + constant
-                dual = scale * (power * rho + bend * (np.sin(theta) - theta * rho)) + shift
+                dual = scale * (power * rho + bend * lens(theta)) + shift
                 for k in range(codes.size):
                     out[k, i, start + j] = combine_compiled(
                         codes[k], dual, power - bend * theta, scale * rho, recurrent, 1.0

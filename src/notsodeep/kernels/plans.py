@@ -77,7 +77,7 @@ def choose(
 
 def _rounding(left: Samples) -> float:
     """A typical error of a computed cosine."""
-    return float(np.finfo(left.rows.dtype).eps) * (1 + math.sqrt(left.rows.shape[1]) / 8)
+    return float(np.finfo(left.rows.dtype).eps) * (4 + math.sqrt(left.rows.shape[1]) / 8)
 
 
 def _cut(left: Samples, kinds: tuple[str, ...]) -> float:
@@ -91,29 +91,33 @@ def _homogeneous(model: DEQ, left: Samples, right: Samples, levels: Sequence[Lev
     """φ positively homogeneous up to a constant shift: the angle solves one equation for all pairs."""
     arc, shift = Arc.of(model.activation, model.recurrent), model.activation.shift
     dtype = left.rows.dtype
+    turned = bool(shift and model.recurrent)  # then t is not the cosine of the drives
     rows, exact = [], []
     for samples, level in zip((left, right), levels, strict=True):
         radius = np.sqrt(level.variance[0])  # r = √q
+        if not shift:  # the same without squares, which could underflow
+            length = math.sqrt(model.input) * samples.factor * samples.norm
+            radius = np.hypot(length, math.sqrt(model.bias)) / math.sqrt(arc.rest)
         inverse = np.divide(1, radius, out=np.zeros_like(radius), where=radius > 0)
         scale = math.sqrt(arc.rest)
         a = math.sqrt(model.input) * samples.factor * inverse / scale
         b = math.sqrt(model.bias + model.recurrent * shift**2) * inverse / scale
         e = -model.recurrent * shift * arc.mean / arc.rest * inverse
         rows.append(np.stack([a, b, e, radius, -shift * arc.mean * radius]))
-        alpha = math.sqrt(model.input) * samples.factor if shift else a
+        alpha = math.sqrt(model.input) * samples.factor if turned else a
         exact.append(np.stack([alpha, b, radius]))
     largest = math.sqrt(2)
-    if shift:  # t is no longer a cosine: bound it from below by what the data allows
+    if turned:  # bound t from below by what the data allows
         reach = [float(np.max(r[0] * s.norm, initial=0.0)) for r, s in zip(rows, (left, right), strict=True)]
         lowest = -reach[0] * reach[1] + min(0.0, float(rows[0][2].min() + rows[1][2].min()))
         largest = min(arc.largest, math.sqrt(max(1 - lowest, 1.0)))
     cut = _cut(left, kinds)
     common = (
         left.exact, right.exact, rows[0].astype(dtype), rows[1].astype(dtype), exact[0], exact[1],
-        arc.rest if shift else 0.0, cut,
+        arc.rest if turned else 0.0, cut,
     )  # fmt: skip
     polynomial = _arc_polynomial(
-        arc, round(largest * 64 + 0.5) / 64 if shift else largest, kinds, bool(shift), dtype.name
+        arc, round(largest * 64 + 0.5) / 64 if turned else largest, kinds, bool(shift), dtype.name
     )
     level_error = max(level.error for level in levels)
 
@@ -121,8 +125,9 @@ def _homogeneous(model: DEQ, left: Samples, right: Samples, levels: Sequence[Lev
         theta = arc.angle(u)
         return np.stack([arc.kernel(kind, theta) for kind in kinds])
 
-    error = level_error + _sensitivity(values, cut, _rounding(left))
     residual = arc.residual(np.linspace(0, largest, 400))
+    gain = 1 / (1 - model.recurrent * arc.power)
+    error = level_error + gain * residual + _sensitivity(values, cut, _rounding(left), largest, opposite=not turned)
     if polynomial is None:
         numbers = np.array([arc.g, arc.power, arc.bend, arc.recurrent, shift**2])
         return Plan(
@@ -155,11 +160,21 @@ def _arc_polynomial(arc: Arc, largest: float, kinds: tuple[str, ...], shifted: b
     return fit(values, largest, arc.variables(), dtype)
 
 
-def _sensitivity(values: Callable[[Array], Array], cut: float, rounding: float) -> float:
-    """Effect of a rounding error in 1 − t at the least gap that is not recomputed, relative to the value at t = 1."""
-    gap = max(cut, 16 * rounding)
-    probe = values(np.sqrt(np.array([0.0, gap, gap + rounding])))
-    return float(np.max(np.abs(probe[:, 2] - probe[:, 1]) / (np.abs(probe[:, 0]) + 1e-300)))
+def _sensitivity(
+    values: Callable[[Array], Array], cut: float, rounding: float, largest: float, *, opposite: bool
+) -> float:
+    """Effect of a rounding error in 1 − t, relative to the value at t = 1.
+
+    At the least gap that is not recomputed from differences, and at the other end, where nearly opposite rows are
+    recomputed too when t is a cosine (`opposite`).
+    """
+    near = max(cut, 16 * rounding)
+    # without a cosine the far end is a bound that no pair attains
+    far = max(cut, 16 * rounding) if opposite else 1e-3
+    gaps = np.array([0.0, near, 1.1 * near, largest**2 - far, largest**2 - 1.1 * far])
+    probe = values(np.sqrt(gaps))
+    slopes = np.abs(probe[:, [2, 4]] - probe[:, [1, 3]]) / np.array([0.1 * near, 0.1 * far])
+    return float(np.max(slopes * rounding / (np.abs(probe[:, :1]) + 1e-300)))
 
 
 def _polynomial_plan(
@@ -219,7 +234,9 @@ def _cosine(
         exact.append(np.stack([a, zero, radius]))
     cut = -1.0 if smooth else _cut(left, kinds)
     residual = function(np.linspace(0, math.sqrt(2), 200))[1]
-    error = max(level.error for level in levels) + _sensitivity(lambda u: function(u)[0], cut, _rounding(left))
+    error = max(level.error for level in levels) + _sensitivity(
+        lambda u: function(u)[0], cut, _rounding(left), math.sqrt(2), opposite=cut > 0
+    )
     common = (left.exact, right.exact, *rows, *exact, 0.0, cut)
     modes = np.zeros(len(kinds), dtype=np.int64)
     return _polynomial_plan(
@@ -352,7 +369,8 @@ def _skippable(found: Dual, single: bool, buckets: int = 64) -> Array:
         weight = order * found.tail[: found.terms] * correlation ** np.maximum(order - 1, 0)
         remaining = np.cumsum(weight[::-1])[::-1]
         # the first orders decide the scale: Ġ ~ a_1² + …
-        counts.append(found.terms - max(int(np.count_nonzero(remaining > goal * remaining[0])), 8))
+        needed = max(int(np.count_nonzero(remaining > goal * remaining[0])), 8)
+        counts.append(max(found.terms - needed, 0))
     return np.array(counts)
 
 
@@ -370,7 +388,7 @@ def _hermite(
     model: DEQ, samples: Sequence[Samples], levels: Sequence[Levels], found: Dual, codes: Array, level_error: float
 ) -> Plan:
     dtype = samples[0].rows.dtype
-    odd = model.activation.odd and model.activation.shift == 0
+    odd = model.activation.odd and float(model.activation(0.0)) == 0.0
     tables, rows = [], []
     for sample, level, table in zip(samples, levels, found.tables, strict=False):
         if odd:  # highest order first and an even number of terms: odd orders sit at even positions

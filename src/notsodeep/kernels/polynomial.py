@@ -118,7 +118,7 @@ def fit(
         scale = np.max(np.abs(values), axis=1) + 1e-300
         # tails[k] = max |c_j| over j ≥ k, across the functions; its end is the noise of the samples
         tails = np.maximum.accumulate(np.abs(coefficients / scale).max(axis=1)[::-1])[::-1]
-        noise = float(tails[-_NODES // 4])
+        noise = float(tails[_NODES // 2])
         degree = max(int(np.argmax(tails <= max(target, 2 * noise))) - 1, 1)
         if noise < accept and degree <= _MAX_DEGREE and (best is None or degree < best[0]):
             slope = 2 / (high - low)

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from notsodeep.checks import require_finite
+from notsodeep.checks import InputError, require_finite
 from notsodeep.gaussian import moments
 from notsodeep.kernels.passes import row_statistics
 from notsodeep.kernels.tabulate import pointwise, tabulate
@@ -57,7 +57,14 @@ class Samples:
             factor = np.ldexp(1.0, exponent)
             X = np.ldexp(X.astype(np.float64), -exponent[:, None])  # exact: only the exponent changes
             row_statistics(X, largest, square)
-        return Samples(X.astype(dtype, copy=False), X, factor, np.sqrt(square))
+        norm = np.sqrt(square)
+        longest, limit = float((factor * norm).max()), math.sqrt(np.finfo(dtype).max) / 1e2
+        if longest > limit:
+            raise InputError(
+                f"{parameter} has a row of norm {longest:.3g}, whose kernel overflows {np.dtype(dtype).name}; "
+                f"scale {parameter} so that norms stay below {limit:.1g}"
+            )
+        return Samples(X.astype(dtype, copy=False), X, factor, norm)
 
     def drive(self, model: DEQ) -> Array:
         """σ_b² ‖x‖² + σ_0²."""

@@ -11,10 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-from notsodeep.activations import Activation, PiecewiseLinear
-from notsodeep.gaussian import hermite_coefficients, hermite_table
+from notsodeep.activations import Activation, PiecewiseLinear, Smooth
+from notsodeep.gaussian import hermite_coefficients, hermite_table, moments
 from notsodeep.kernels.arc import Arc
-from notsodeep.kernels.layers import ARC, PIECES, SERIES
+from notsodeep.kernels.layers import ARC, COS, ERF, GAUSSIAN, PIECES, SERIES, SIN
 from notsodeep.kernels.tabulate import tabulate
 
 __all__ = ["Dual", "dual"]
@@ -22,6 +22,8 @@ __all__ = ["Dual", "dual"]
 Array: TypeAlias = NDArray[Any]
 
 _MAX_ENTRIES = 8_000_000  # of a table of Hermite coefficients
+_LARGE = 4.0  # variance beyond which a closed form, entry by entry, beats the long series
+_CLOSED = {"erf": ERF, "sin": SIN, "cos": COS, "gaussian": GAUSSIAN}
 
 
 @dataclass(frozen=True)
@@ -45,7 +47,18 @@ def dual(phi: Activation, *variances: Array, single: bool = False) -> Dual:
         return Dual(ARC, constants, tuple((-phi.shift * arc.mean * np.sqrt(q))[None] for q in variances))
     if isinstance(shape, PiecewiseLinear):
         return _pieces(phi, shape, variances)
+    if isinstance(shape, Smooth) and shape.name in _CLOSED:
+        largest = phi.stretch**2 * max(float(q.max()) for q in variances)
+        if largest > _LARGE:
+            return _closed(phi, shape.name, variances)
     return _series(phi, variances, single)
+
+
+def _closed(phi: Activation, name: str, variances: tuple[Array, ...]) -> Dual:
+    constants = np.array([phi.scale, phi.stretch, phi.shift**2])
+    base = Activation(Smooth(name), phi.scale, phi.stretch)
+    means = [[moments(base, math.sqrt(x)).mean if x else base(0.0) for x in q.tolist()] for q in variances]
+    return Dual(_CLOSED[name], constants, tuple(-phi.shift * np.array([mean]) for mean in means))
 
 
 def _pieces(phi: Activation, shape: PiecewiseLinear, variances: tuple[Array, ...]) -> Dual:
