@@ -7,7 +7,7 @@ composition stays an :class:`Activation` and keeps its closed forms.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
@@ -397,6 +397,7 @@ def _from_callable(
     if values.shape != probe.shape or not np.isfinite(values).all():
         raise InputError(f"activation {function!r} must map a finite array to a finite array of the same shape")
     points = _find_kinks(function) if kinks is None else tuple(sorted(_numbers(kinks, "kinks")))
+    _refuse_jumps(function, points)
     grid = np.linspace(-_PROBE_RADIUS, _PROBE_RADIUS, 8001)
     odd = bool(
         np.allclose(_call_elementwise(function, grid), -_call_elementwise(function, -grid), rtol=1e-13, atol=1e-14)
@@ -455,6 +456,8 @@ def _find_kinks(function: Callable[[Any], Any]) -> tuple[float, ...]:
     unresolved: list[float] = []  # deeper panels come later
     for _ in range(36):
         if left.size > 4000:  # rough everywhere: no use in a list of kinks
+            width = float(right[0] - left[0])
+            _refuse_jumps(function, ((left + right) / 2)[:: left.size // 8].tolist(), width / _PROBE_RADIUS)
             return ()
         # each panel is tested with a margin, so that no kink hides on an edge
         middle, half = (left + right)[:, None] / 2, 0.6 * (right - left)[:, None]
@@ -474,3 +477,26 @@ def _find_kinks(function: Callable[[Any], Any]) -> tuple[float, ...]:
         if all(abs(point - kink) > 1e-2 for kink in kinks):
             kinks.append(0.0 if abs(point) < 1e-4 else float(point))
     return tuple(sorted(kinks))
+
+
+def _refuse_jumps(function: Callable[[Any], Any], points: Iterable[float], radius: float = 1e-6) -> None:
+    """Raise where φ itself jumps: E[φ'²] would be infinite.
+
+    Around each point the half with the larger change is kept, down to a width of a few
+    rounding errors; a continuous function has no change left there.
+    """
+    for point in points:
+        unit = max(1.0, abs(point))
+        around = _call_elementwise(function, point + unit * np.linspace(-1, 1, 41))
+        low, high = point - radius * unit, point + radius * unit
+        while high - low > 4e-15 * unit:
+            middle = (low + high) / 2
+            left, right = np.abs(np.diff(_call_elementwise(function, np.array([low, middle, high]))))
+            low, high = (low, middle) if left >= right else (middle, high)
+        jump = abs(float(np.diff(_call_elementwise(function, np.array([low, high])))[0]))
+        if jump > 1e-6 * float(np.ptp(around)) + 1e-14 * float(np.abs(around).max()):
+            name, place = getattr(function, "__name__", "custom"), 0.0 if abs(middle) < 1e-9 else middle
+            raise InputError(
+                f"activation {name} jumps at x = {place:.6g}; the theory needs a continuous function, "
+                "so replace the jump by a steep slope"
+            )
