@@ -49,7 +49,8 @@ def test_lipschitz_constant_is_the_largest_slope(name: str) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_declared_symmetries_hold(name: str) -> None:
     act = nsd.activation(name)
-    assert act.odd == np.allclose(act(GRID), -act(-GRID), rtol=1e-14)
+    assert act.odd == np.allclose(act(GRID) - act(0.0), act(0.0) - act(-GRID), rtol=1e-12, atol=1e-15)
+    assert act.shape.origin * act.scale == act(0.0)
     assert act.homogeneous == np.allclose(act(3 * GRID), 3 * act(GRID), rtol=1e-14)
 
 

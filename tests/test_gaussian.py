@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import asdict, replace
 
+import mpmath as mp
 import numpy as np
 import pytest
 from hypothesis import given
@@ -36,6 +37,37 @@ def test_moments_agree_with_thirty_digits(name: str, tau: float) -> None:
     # small values that do not vanish keep their relative digits
     assert got["power"] == pytest.approx(float(want["power"]), rel=1e-12)
     assert got["power_curvature"] == pytest.approx(float(want["power_curvature"]), rel=2e-12, abs=1e-20)
+
+
+@pytest.mark.parametrize("tau", [1e-4, 1e-2])
+@pytest.mark.parametrize("name", sorted(thirty_digits.REFERENCE))
+def test_small_tau_costs_no_digits(name: str, tau: float) -> None:
+    """Centring and Stein's identity divide tiny differences by powers of τ; no constant may drown them."""
+    want = thirty_digits.moments(name, tau)
+    phi = nsd.activation(name)
+    got = nsd.moments(phi, tau)
+    centred = nsd.moments(phi - got.mean, tau)
+    with mp.workdps(thirty_digits.DIGITS):
+        variance = want["power"] - want["mean"] ** 2
+        bend = want["power_curvature"] - 2 * want["mean"] * want["curvature"]
+    assert centred.power == pytest.approx(float(variance), rel=1e-14)
+    # the constant itself is a double, known to 1e-16 of φ(0)
+    assert centred.power_curvature == pytest.approx(float(bend), rel=1e-13, abs=1e-15)
+    assert got.curvature == pytest.approx(float(want["curvature"]), rel=1e-14, abs=1e-16)
+    assert got.slope == pytest.approx(float(want["slope"]), rel=1e-14, abs=1e-16)
+    assert got.mean == pytest.approx(float(want["mean"]), rel=1e-14, abs=1e-30)
+
+
+@pytest.mark.parametrize("offset", [1.0, -3e4, 1e9])
+@pytest.mark.parametrize("name", ["cos", "softplus", "relu"])
+def test_constants_shift_the_mean_alone(name: str, offset: float) -> None:
+    phi = nsd.activation(name)
+    base, moved = nsd.moments(phi, 0.3), nsd.moments(phi + offset, 0.3)
+    assert moved.mean == pytest.approx(base.mean + offset, rel=4e-16)
+    assert moved.power == pytest.approx(base.power - base.mean**2 + (base.mean + offset) ** 2, rel=1e-15)
+    centred = nsd.moments(phi + offset - moved.mean, 0.3)
+    assert centred.power == pytest.approx(base.power - base.mean**2, rel=1e-14, abs=(2e-16 * offset) ** 2)
+    assert (moved.slope, moved.curvature, moved.slope_power) == (base.slope, base.curvature, base.slope_power)
 
 
 def by_quadrature(name: str) -> Activation:
