@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy import special
 from tests import thirty_digits
 
 import notsodeep as nsd
@@ -203,6 +204,35 @@ def test_supremum_inside_the_range_bounds_every_tau() -> None:
     values = [nsd.moments(phi, tau).slope_power for tau in np.geomspace(1e-3, 1e3, 400)]
     assert max(values) <= top * (1 + 1e-12)
     assert max(values) == pytest.approx(top, rel=1e-4)
+
+
+@pytest.mark.parametrize("factor", [1e-7, 1e-5, 1.0, 1e5, 1e7])
+@pytest.mark.parametrize("name", ["tanh", "swish", "hard_tanh", "erf", "sigmoid", "softplus"])
+def test_the_supremum_knows_the_units_of_the_activation(name: str, factor: float) -> None:
+    phi = nsd.activation(name)
+    want = 9 * factor**2 * gaussian.slope_power_supremum(phi)
+    assert gaussian.slope_power_supremum(3 * phi.stretched(factor) - 1) == pytest.approx(want, rel=1e-13)
+
+
+def test_the_supremum_includes_vanishing_tau() -> None:
+    assert gaussian.slope_power_supremum(nsd.activation("tanh")) == 1.0
+    assert gaussian.slope_power_supremum(nsd.activation("sigmoid")) == 1 / 16
+    assert gaussian.slope_power_supremum(nsd.activation(np.tanh)) == pytest.approx(1.0, rel=1e-9)
+    tiny = nsd.activation("hard_tanh", c=1e-9)
+    assert gaussian.slope_power_supremum(tiny) == 1.0
+    assert not nsd.DEQ(tiny, 1.5, 0.8).well_posed.infinite_width.holds
+
+
+def test_the_supremum_finds_bands_of_any_width() -> None:
+    """Slope 1 on 1 < |x|/c < 2 alone: the same number for every c."""
+    values = [
+        gaussian.slope_power_supremum(
+            nsd.activation("piecewise_linear", kinks=[-2 * c, -c, c, 2 * c], slopes=[0, 1, 0, 1, 0])
+        )
+        for c in (1e-9, 1.0, 1e9)
+    ]
+    top = max(2 * float(special.ndtr(2 / t) - special.ndtr(1 / t)) for t in np.geomspace(0.5, 4, 4001))
+    assert values == pytest.approx([top] * 3, rel=1e-6)
 
 
 @pytest.mark.parametrize("tau", [0, -1.0, math.nan, math.inf, "one", None, True])

@@ -375,18 +375,27 @@ def hermite_polynomials(xi: Array, degree: int, weight: Array | float = 1.0) -> 
     return table
 
 
-@lru_cache(maxsize=256)
 def slope_power_supremum(activation: Activation) -> float:
     """sup_τ E[φ'(τξ)²], the constant of the infinite-width existence condition [FK20, Thm 2]."""
-    if activation.shape.homogeneous:  # does not depend on τ
-        return moments(activation, 1.0).slope_power
+    return (activation.scale * activation.stretch) ** 2 * _slope_power_supremum(activation.shape)
+
+
+@lru_cache(maxsize=256)
+def _slope_power_supremum(shape: PiecewiseLinear | Smooth | Custom) -> float:
+    if shape.homogeneous:  # does not depend on τ
+        return moments(Activation(shape), 1.0).slope_power
 
     def value(exponent: float) -> float:
-        return moments(activation, 10.0 ** float(exponent)).slope_power
+        return moments(Activation(shape), 10.0 ** float(exponent)).slope_power
 
-    exponents = np.linspace(-4, 6, 201)
+    # τ → 0, where only the slopes on both sides of 0 count; differences of a callable need some room
+    near = 1e-5 if isinstance(shape, Custom) else 1e-300
+    limit = float(np.mean(shape.derivative(np.array([-near, near])) ** 2))
+    lengths = [abs(kink) for kink in shape.kinks if kink] if isinstance(shape, PiecewiseLinear) else []
+    low, high = (1e-2 * min(lengths), 1e4 * max(lengths)) if lengths else (1e-4, 1e6)
+    exponents = np.linspace(math.log10(low), math.log10(high), max(201, int(20 * math.log10(high / low))))
     values = [value(exponent) for exponent in exponents]
     best = int(np.argmax(values))
-    low, high = exponents[max(best - 1, 0)], exponents[min(best + 1, len(exponents) - 1)]
-    refined = minimize_scalar(lambda e: -value(e), bounds=(low, high), method="bounded", options={"xatol": 1e-8})
-    return max(values[best], -float(refined.fun))
+    left, right = exponents[max(best - 1, 0)], exponents[min(best + 1, len(exponents) - 1)]
+    refined = minimize_scalar(lambda e: -value(e), bounds=(left, right), method="bounded", options={"xatol": 1e-8})
+    return max(limit, values[best], -float(refined.fun))
