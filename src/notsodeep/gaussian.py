@@ -75,18 +75,10 @@ def moments(activation: Activation, tau: float) -> Moments:
     >>> nsd.moments(nsd.activation("relu"), tau=2.0).power
     2.0
     """
-    return _moments(activation, positive(tau, "tau"))
-
-
-@lru_cache(maxsize=4096)
-def _moments(activation: Activation, tau: float) -> Moments:
-    shape, scale, stretch = activation.shape, activation.scale, activation.stretch
-    if isinstance(shape, PiecewiseLinear):
-        base = _piecewise_linear(shape, stretch * tau)
-    else:
-        base = _closed_form(shape, stretch * tau) or _by_quadrature(shape, stretch * tau)
+    scale, stretch = activation.scale, activation.stretch
+    base = _shape_moments(activation.shape, stretch * positive(tau, "tau"))
     # φ(x) = scale·g(stretch·x) − offset
-    offset = activation.shift - scale * shape.origin
+    offset = activation.shift - scale * activation.shape.origin
     mean = scale * base.mean - offset
     return Moments(
         mean=mean,
@@ -96,6 +88,14 @@ def _moments(activation: Activation, tau: float) -> Moments:
         power_curvature=stretch**2 * (scale**2 * base.power_curvature - 2 * scale * offset * base.curvature),
         slope_power=(scale * stretch) ** 2 * base.slope_power,
     )
+
+
+@lru_cache(maxsize=4096)
+def _shape_moments(shape: PiecewiseLinear | Smooth | Custom, tau: float) -> Moments:
+    """Moments of g = φ₀ − φ₀(0), shared by all scales and shifts."""
+    if isinstance(shape, PiecewiseLinear):
+        return _piecewise_linear(shape, tau)
+    return _closed_form(shape, tau) or _by_quadrature(shape, tau)
 
 
 # --- closed forms -----------------------------------------------------------------------
