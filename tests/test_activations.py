@@ -49,7 +49,8 @@ def test_lipschitz_constant_is_the_largest_slope(name: str) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_declared_symmetries_hold(name: str) -> None:
     act = nsd.activation(name)
-    assert act.odd == np.allclose(act(GRID), -act(-GRID), rtol=1e-14)
+    assert act.odd == np.allclose(act(GRID) - act(0.0), act(0.0) - act(-GRID), rtol=1e-12, atol=1e-15)
+    assert act.shape.origin * act.scale == act(0.0)
     assert act.homogeneous == np.allclose(act(3 * GRID), 3 * act(GRID), rtol=1e-14)
 
 
@@ -234,4 +235,41 @@ def test_activations_are_immutable() -> None:
 def test_rough_functions_do_not_hang() -> None:
     act = Activation(Custom(lambda x: np.floor(50 * x) / 50))
     assert act(0.03) == pytest.approx(0.02)
-    assert nsd.activation(lambda x: np.floor(50 * x) / 50, lipschitz=1.0).kinks == ()
+    assert nsd.activation(lambda x: np.sin(5000 * x), lipschitz=5000.0).kinks == ()
+
+
+@pytest.mark.parametrize(
+    ("function", "place"),
+    [
+        (np.sign, "x = 0;"),
+        (lambda x: x + np.sign(x), "x = 0;"),
+        (lambda x: 1.0 if x > 0 else 0.0, "x = 0;"),  # takes numbers only
+        (lambda x: np.where(x > 1 / 3, x, 0), "x = 0.333333;"),
+        (lambda x: x + 1e-3 * np.sign(x - 17.123), "x = 17.123;"),
+        (np.floor, "x = "),
+        (lambda x: np.floor(50 * x) / 50, "x = "),  # too many jumps to list
+    ],
+)
+def test_a_function_that_jumps_is_refused(function: Any, place: str) -> None:
+    """E[φ'²] is infinite: no NTK, no condition of existence."""
+    with pytest.raises(nsd.InputError, match="jumps at " + place):
+        nsd.activation(function)
+
+
+def test_a_jump_at_a_given_kink_is_refused() -> None:
+    with pytest.raises(nsd.InputError, match=r"jumps at x = 0\.333333; the theory needs a continuous function"):
+        nsd.activation(lambda x: np.where(x > 1 / 3, x, 0), derivative=lambda x: 1.0 * (x > 1 / 3), kinks=[1 / 3])
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: np.maximum(x, 0) + 1e3,  # rounding of a large offset is no jump
+        lambda x: 1e-5 * np.abs(x - 30),
+        lambda x: np.tanh(1e6 * x),  # steep, but continuous
+        lambda x: np.where(np.abs(x) > 0.5, x - 0.5 * np.sign(x), 0),  # soft shrinkage
+        lambda x: x * np.clip(x / 6 + 0.5, 0, 1),  # hard swish
+    ],
+)
+def test_continuous_functions_pass_however_steep_or_kinked(function: Any) -> None:
+    assert nsd.activation(function).kinks

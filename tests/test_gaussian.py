@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 from dataclasses import asdict, replace
 
+import mpmath as mp
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy import special
 from tests import thirty_digits
 
 import notsodeep as nsd
@@ -36,6 +38,37 @@ def test_moments_agree_with_thirty_digits(name: str, tau: float) -> None:
     # small values that do not vanish keep their relative digits
     assert got["power"] == pytest.approx(float(want["power"]), rel=1e-12)
     assert got["power_curvature"] == pytest.approx(float(want["power_curvature"]), rel=2e-12, abs=1e-20)
+
+
+@pytest.mark.parametrize("tau", [1e-4, 1e-2])
+@pytest.mark.parametrize("name", sorted(thirty_digits.REFERENCE))
+def test_small_tau_costs_no_digits(name: str, tau: float) -> None:
+    """Centring and Stein's identity divide tiny differences by powers of τ; no constant may drown them."""
+    want = thirty_digits.moments(name, tau)
+    phi = nsd.activation(name)
+    got = nsd.moments(phi, tau)
+    centred = nsd.moments(phi - got.mean, tau)
+    with mp.workdps(thirty_digits.DIGITS):
+        variance = want["power"] - want["mean"] ** 2
+        bend = want["power_curvature"] - 2 * want["mean"] * want["curvature"]
+    assert centred.power == pytest.approx(float(variance), rel=1e-14)
+    # the constant itself is a double, known to 1e-16 of φ(0)
+    assert centred.power_curvature == pytest.approx(float(bend), rel=1e-13, abs=1e-15)
+    assert got.curvature == pytest.approx(float(want["curvature"]), rel=1e-14, abs=1e-16)
+    assert got.slope == pytest.approx(float(want["slope"]), rel=1e-14, abs=1e-16)
+    assert got.mean == pytest.approx(float(want["mean"]), rel=1e-14, abs=1e-30)
+
+
+@pytest.mark.parametrize("offset", [1.0, -3e4, 1e9])
+@pytest.mark.parametrize("name", ["cos", "softplus", "relu"])
+def test_constants_shift_the_mean_alone(name: str, offset: float) -> None:
+    phi = nsd.activation(name)
+    base, moved = nsd.moments(phi, 0.3), nsd.moments(phi + offset, 0.3)
+    assert moved.mean == pytest.approx(base.mean + offset, rel=4e-16)
+    assert moved.power == pytest.approx(base.power - base.mean**2 + (base.mean + offset) ** 2, rel=1e-15)
+    centred = nsd.moments(phi + offset - moved.mean, 0.3)
+    assert centred.power == pytest.approx(base.power - base.mean**2, rel=1e-14, abs=(2e-16 * offset) ** 2)
+    assert (moved.slope, moved.curvature, moved.slope_power) == (base.slope, base.curvature, base.slope_power)
 
 
 def by_quadrature(name: str) -> Activation:
@@ -171,6 +204,35 @@ def test_supremum_inside_the_range_bounds_every_tau() -> None:
     values = [nsd.moments(phi, tau).slope_power for tau in np.geomspace(1e-3, 1e3, 400)]
     assert max(values) <= top * (1 + 1e-12)
     assert max(values) == pytest.approx(top, rel=1e-4)
+
+
+@pytest.mark.parametrize("factor", [1e-7, 1e-5, 1.0, 1e5, 1e7])
+@pytest.mark.parametrize("name", ["tanh", "swish", "hard_tanh", "erf", "sigmoid", "softplus"])
+def test_the_supremum_knows_the_units_of_the_activation(name: str, factor: float) -> None:
+    phi = nsd.activation(name)
+    want = 9 * factor**2 * gaussian.slope_power_supremum(phi)
+    assert gaussian.slope_power_supremum(3 * phi.stretched(factor) - 1) == pytest.approx(want, rel=1e-13)
+
+
+def test_the_supremum_includes_vanishing_tau() -> None:
+    assert gaussian.slope_power_supremum(nsd.activation("tanh")) == 1.0
+    assert gaussian.slope_power_supremum(nsd.activation("sigmoid")) == 1 / 16
+    assert gaussian.slope_power_supremum(nsd.activation(np.tanh)) == pytest.approx(1.0, rel=1e-9)
+    tiny = nsd.activation("hard_tanh", c=1e-9)
+    assert gaussian.slope_power_supremum(tiny) == 1.0
+    assert not nsd.DEQ(tiny, 1.5, 0.8).well_posed.infinite_width.holds
+
+
+def test_the_supremum_finds_bands_of_any_width() -> None:
+    """Slope 1 on 1 < |x|/c < 2 alone: the same number for every c."""
+    values = [
+        gaussian.slope_power_supremum(
+            nsd.activation("piecewise_linear", kinks=[-2 * c, -c, c, 2 * c], slopes=[0, 1, 0, 1, 0])
+        )
+        for c in (1e-9, 1.0, 1e9)
+    ]
+    top = max(2 * float(special.ndtr(2 / t) - special.ndtr(1 / t)) for t in np.geomspace(0.5, 4, 4001))
+    assert values == pytest.approx([top] * 3, rel=1e-6)
 
 
 @pytest.mark.parametrize("tau", [0, -1.0, math.nan, math.inf, "one", None, True])

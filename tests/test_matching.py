@@ -152,6 +152,55 @@ def test_statistics_give_the_scale():
     assert nsd.match(deq, stats=stats).network == nsd.match(deq, tau0=stats.tau0).network
 
 
+def usable(m):
+    """Finite, alive, and with a verdict that the network confirms by itself."""
+    layers = m.network.activations
+    assert all(math.isfinite(v) for layer in layers for v in (layer.scale, layer.stretch, layer.shift))
+    assert max(layer.lipschitz for layer in layers) < 1e4
+    kind = "ck" if m.kind in ("ck", "nngp") else "ntk"
+    again = nsd.coefficients(m.network, m.tau0).weights(kind)
+    assert again.d > 0
+    units = np.array([m.target.d / m.tau0**2, m.target.d / m.tau0**4, m.target.d / m.tau0**4, m.target.d])
+    goal = np.array(m.target)
+    error = np.abs(np.array(again) - goal) / np.where(np.abs(goal) > 1e-13 * units, np.abs(goal), units)
+    assert m.exact == bool(error.max() <= 1e-8)
+    assert m.exact or m.missed
+
+
+@pytest.mark.parametrize("tau0", [0.1, 1.0, 10.0])
+@pytest.mark.parametrize("name", ACTIVATIONS)
+def test_nothing_escapes_from_a_trial_network(name, tau0):
+    for kind in ("ck", "ntk"):
+        m = nsd.match(nsd.DEQ(ACTIVATIONS[name], 0.24, 0.8), tau0=tau0, kind=kind)
+        usable(m)
+        assert m.exact or (kind == "ntk" and name in ("cos", "gaussian"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", nsd.DEQ.kinds)
+@pytest.mark.parametrize("recurrent", [0.0, 0.6])
+@pytest.mark.parametrize("name", ACTIVATIONS)
+def test_every_kind_gives_a_usable_network(name, recurrent, kind):
+    for tau0 in (0.01, 0.1, 5.0, 100.0):
+        usable(nsd.match(nsd.DEQ(ACTIVATIONS[name], recurrent, 0.8), tau0=tau0, kind=kind))
+
+
+@pytest.mark.parametrize("family", ["identity", "leaky_relu", "hard_tanh", "erf", "cos", "gaussian"])
+def test_a_forced_family_is_usable_whatever_the_target(family):
+    for name, tau0 in (("cos", 0.1), ("cos", 10.0), ("sin", 10.0), ("relu", 0.1)):
+        usable(nsd.match(nsd.DEQ(name, 0.2, 0.8), tau0=tau0, family=family))
+
+
+@pytest.mark.parametrize("tau0", [5.0, 5.8, 6.2, 7.0, 10.0])
+@pytest.mark.parametrize("name", ["sin", "cos"])
+def test_where_folding_leaves_the_diagonal_alone(name, tau0):
+    """e^{−τ²} takes c₁, c₂ and c₃ through all small numbers down to nothing."""
+    for kind in ("ck", "ntk"):
+        m = nsd.match(nsd.DEQ(name, 0.2, 0.8), tau0=tau0, kind=kind)
+        usable(m)
+        assert m.exact or (name == "cos" and tau0 < 7)
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

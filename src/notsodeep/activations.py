@@ -9,12 +9,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
+from notsodeep.callables import PROBE_RADIUS, call_elementwise, central_difference, find_kinks, refuse_jumps
 from notsodeep.checks import InputError, nearest, positive, real
 
 __all__ = ["Activation", "Custom", "PiecewiseLinear", "Smooth", "activation", "activation_names"]
@@ -51,6 +53,8 @@ class PiecewiseLinear:
     def derivative(self, x: Array) -> Array:
         slopes = np.asarray(self.slopes, dtype=np.result_type(x, np.float32))
         return slopes[np.searchsorted(np.asarray(self.kinks), x)]
+
+    origin = 0.0  # φ₀(0)
 
     @property
     def lipschitz(self) -> float:
@@ -99,6 +103,16 @@ class Smooth:
     def derivative(self, x: Array) -> Array:
         return _SMOOTH[self.name].derivative(x)
 
+    def departure(self, x: Array) -> tuple[Array, Array]:
+        """g(x) = φ₀(x) − φ₀(0) and its even part."""
+        formula = _SMOOTH[self.name]
+        return formula.departure(x) if formula.departure else _departure(self, x)
+
+    @property
+    def origin(self) -> float:
+        """φ₀(0)."""
+        return _SMOOTH[self.name].origin
+
     @property
     def lipschitz(self) -> float:
         return _SMOOTH[self.name].lipschitz
@@ -130,12 +144,23 @@ class Custom:
     homogeneous = False
 
     def value(self, x: Array) -> Array:
-        return _call_elementwise(self.function, x)
+        return call_elementwise(self.function, x)
 
     def derivative(self, x: Array) -> Array:
         if self.slope is not None:
-            return _call_elementwise(self.slope, x)
-        return _central_difference(self.value, x, self.kinks)
+            return call_elementwise(self.slope, x)
+        return central_difference(self.value, x, self.kinks)
+
+    def departure(self, x: Array) -> tuple[Array, Array]:
+        """g(x) = φ₀(x) − φ₀(0) and its even part."""
+        return _departure(self, x)
+
+    @cached_property
+    def origin(self) -> float:
+        """φ₀(0); 0 where the function is not defined there."""
+        with np.errstate(all="ignore"):
+            value = float(self.value(np.zeros(1))[0])
+        return value if math.isfinite(value) else 0.0
 
     def text(self, x: str) -> str:
         return f"{getattr(self.function, '__name__', 'custom')}({x})"
@@ -205,7 +230,7 @@ class Activation:
 
     @property
     def odd(self) -> bool:
-        """φ(−x) = −φ(x) up to the constant shift."""
+        """φ(−x) − φ(0) = −(φ(x) − φ(0))."""
         return self.shape.odd
 
     def stretched(self, factor: float) -> Activation:
@@ -252,12 +277,20 @@ class Activation:
         return real(scale, "scale") * base.stretched(stretch) - shift
 
 
+def _departure(shape: Smooth | Custom, x: Array) -> tuple[Array, Array]:
+    value = shape.value(x) - shape.origin
+    return value, 0 * x if shape.odd else (value + (shape.value(-x) - shape.origin)) / 2
+
+
 @dataclass(frozen=True)
 class _Formula:
     value: Function
     derivative: Function
     lipschitz: float
     odd: bool = False
+    origin: float = 0.0  # φ₀(0)
+    # φ₀ − φ₀(0) and its even part where the differences would cost digits (closed forms do without)
+    departure: Callable[[Array], tuple[Array, Array]] | None = None
 
 
 def _swish_derivative(x: Array) -> Array:
@@ -274,6 +307,14 @@ def _sech2(x: Array) -> Array:
     return 4 * e / (1 + e) ** 2
 
 
+def _softplus_departure(x: Array) -> tuple[Array, Array]:
+    size = np.abs(x / 2)
+    log_cosh = np.where(
+        size < 1, np.log1p(np.sinh(np.minimum(size, 1.0)) ** 2) / 2, size + np.log1p(np.exp(-2 * size)) - math.log(2)
+    )
+    return x / 2 + log_cosh, log_cosh
+
+
 # sup|swish'| and sup|gelu'| sit at the roots of the second derivative: 2.39935728…, √2
 _SWISH_LIPSCHITZ = 1.0998393201288172
 _GELU_LIPSCHITZ = 0.5 * (1 + math.erf(1.0)) + math.exp(-1.0) / math.sqrt(math.pi)
@@ -284,12 +325,26 @@ _SMOOTH: dict[str, _Formula] = {
         special.erf, lambda x: np.exp(-(x**2)) / (math.sqrt(math.pi) / 2), 2 / math.sqrt(math.pi), odd=True
     ),
     "sin": _Formula(np.sin, np.cos, 1.0, odd=True),
-    "cos": _Formula(np.cos, lambda x: -np.sin(x), 1.0),
+    "cos": _Formula(np.cos, lambda x: -np.sin(x), 1.0, origin=1.0),
     "arctan": _Formula(np.arctan, lambda x: 1 / (1 + x**2), 1.0, odd=True),
-    "gaussian": _Formula(lambda x: np.exp(-(x**2) / 2), lambda x: -x * np.exp(-(x**2) / 2), math.exp(-0.5)),
-    "sigmoid": _Formula(special.expit, lambda x: special.expit(x) * special.expit(-x), 0.25),
-    "softplus": _Formula(lambda x: np.logaddexp(0, x), special.expit, 1.0),
-    "swish": _Formula(lambda x: x * special.expit(x), _swish_derivative, _SWISH_LIPSCHITZ),
+    "gaussian": _Formula(lambda x: np.exp(-(x**2) / 2), lambda x: -x * np.exp(-(x**2) / 2), math.exp(-0.5), origin=1.0),
+    "sigmoid": _Formula(
+        special.expit,
+        lambda x: special.expit(x) * special.expit(-x),
+        0.25,
+        odd=True,
+        origin=0.5,
+        departure=lambda x: (np.tanh(x / 2) / 2, 0 * x),
+    ),
+    "softplus": _Formula(
+        lambda x: np.logaddexp(0, x), special.expit, 1.0, origin=math.log(2), departure=_softplus_departure
+    ),
+    "swish": _Formula(
+        lambda x: x * special.expit(x),
+        _swish_derivative,
+        _SWISH_LIPSCHITZ,
+        departure=lambda x: (x * special.expit(x), x / 2 * np.tanh(x / 2)),
+    ),
     "gelu": _Formula(lambda x: x * special.ndtr(x), _gelu_derivative, _GELU_LIPSCHITZ),
 }
 
@@ -393,15 +448,16 @@ def _from_callable(
         options = ("derivative", "kinks", "lipschitz")
         raise InputError(f"a callable activation has no parameter {name!r}{nearest(name, options)}")
     probe = np.array([-1.5, -0.5, 0.25, 1.0, 2.0])
-    values = _call_elementwise(function, probe)
+    values = call_elementwise(function, probe)
     if values.shape != probe.shape or not np.isfinite(values).all():
         raise InputError(f"activation {function!r} must map a finite array to a finite array of the same shape")
-    points = _find_kinks(function) if kinks is None else tuple(sorted(_numbers(kinks, "kinks")))
-    grid = np.linspace(-_PROBE_RADIUS, _PROBE_RADIUS, 8001)
-    odd = bool(
-        np.allclose(_call_elementwise(function, grid), -_call_elementwise(function, -grid), rtol=1e-13, atol=1e-14)
-    )
-    bare = Custom(function, derivative, points, math.nan, odd)
+    points = find_kinks(function) if kinks is None else tuple(sorted(_numbers(kinks, "kinks")))
+    refuse_jumps(function, points)
+    grid = np.linspace(-PROBE_RADIUS, PROBE_RADIUS, 8001)
+    bare = Custom(function, derivative, points)
+    forward, backward = (bare.value(side) - bare.origin for side in (grid, -grid))
+    odd = bool(np.allclose(forward, -backward, rtol=1e-13, atol=1e-14 * max(1.0, abs(bare.origin))))
+    bare = replace(bare, odd=odd)
     if lipschitz is None:
         lipschitz = float(np.max(np.abs(bare.derivative(grid))))
     return Activation(replace(bare, lipschitz=positive(lipschitz, "lipschitz")))
@@ -410,67 +466,3 @@ def _from_callable(
 def _as_float(x: ArrayLike) -> Array:
     array = np.asarray(x)
     return array if array.dtype in (np.float32, np.float64) else array.astype(np.float64)
-
-
-def _call_elementwise(function: Callable[[Any], Any], x: Array) -> Array:
-    """Call `function` on an array, or on its entries one by one where it only takes numbers."""
-    try:
-        result = np.asarray(function(x), dtype=np.result_type(x, np.float32))
-    except (TypeError, ValueError):
-        result = np.asarray(np.vectorize(function, otypes=[float])(x))
-    return np.broadcast_to(result, x.shape) if result.ndim == 0 else result
-
-
-# eighth-order central difference: truncation ~h⁸ φ⁽⁹⁾/630, rounding ~ε/h
-_STENCIL = ((1, 4 / 5), (2, -1 / 5), (3, 4 / 105), (4, -1 / 280))
-_STEP = 2.0**-6
-
-
-def _central_difference(function: Function, x: Array, kinks: tuple[float, ...]) -> Array:
-    """φ' by an eighth-order stencil that never reaches across a kink."""
-    x = np.asarray(x, dtype=np.float64)
-    step = np.full(x.shape, _STEP)
-    for kink in kinks:
-        distance = np.abs(x - kink)
-        step = np.minimum(step, np.where(distance > 0, distance / 5, _STEP))
-    step = np.maximum(step, 1e-9)
-    total = np.zeros_like(x)
-    for k, weight in _STENCIL:
-        total += weight * (function(x + k * step) - function(x - k * step))
-    return total / step
-
-
-_PROBE_RADIUS = 40.0
-
-
-def _find_kinks(function: Callable[[Any], Any]) -> tuple[float, ...]:
-    """Locate jumps of φ, φ' or φ'' in [−40, 40]: panels that no degree-15 interpolant resolves at width 2⁻¹²."""
-    nodes = np.polynomial.chebyshev.chebpts1(16)
-    checks = np.linspace(-0.97, 0.97, 21)
-    to_checks = np.polynomial.chebyshev.chebvander(checks, 15) @ np.linalg.inv(
-        np.polynomial.chebyshev.chebvander(nodes, 15)
-    )
-    edges = np.linspace(-_PROBE_RADIUS, _PROBE_RADIUS, 162)
-    left, right = edges[:-1], edges[1:]
-    unresolved: list[float] = []  # deeper panels come later
-    for _ in range(36):
-        if left.size > 4000:  # rough everywhere: no use in a list of kinks
-            return ()
-        # each panel is tested with a margin, so that no kink hides on an edge
-        middle, half = (left + right)[:, None] / 2, 0.6 * (right - left)[:, None]
-        values = _call_elementwise(function, middle + half * nodes)
-        truth = _call_elementwise(function, middle + half * checks)
-        scale = 1.0 + np.max(np.abs(values), axis=1)
-        bad = np.max(np.abs(values @ to_checks.T - truth), axis=1) > 1e-13 * scale
-        left, right = left[bad], right[bad]
-        if left.size == 0:
-            break
-        if right[0] - left[0] < 2.0**-12:
-            unresolved.extend((left + right) / 2)
-        cut = left + 0.4871 * (right - left)
-        left, right = np.concatenate([left, cut]), np.concatenate([cut, right])
-    kinks: list[float] = []
-    for point in reversed(unresolved):
-        if all(abs(point - kink) > 1e-2 for kink in kinks):
-            kinks.append(0.0 if abs(point) < 1e-4 else float(point))
-    return tuple(sorted(kinks))

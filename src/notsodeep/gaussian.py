@@ -2,7 +2,8 @@
 
 Closed forms where they exist, otherwise an adaptive panel quadrature split at the kinks.
 Second derivatives always go through Stein's identity, E[f''(τξ)] = E[(ξ²−1) f(τξ)]/τ², so a
-kink costs nothing.
+kink costs nothing. What is integrated is g(x) = φ₀(x) − φ₀(0); constants are restored by
+algebra, so that no moment of a small τ is the difference of two large numbers.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from numpy.typing import NDArray
 from scipy import special
 from scipy.optimize import minimize_scalar
 
-from notsodeep.activations import Activation, PiecewiseLinear, Smooth
+from notsodeep.activations import Activation, Custom, PiecewiseLinear, Smooth
 from notsodeep.checks import ConvergenceWarning, count, positive
 
 __all__ = ["Moments", "expectation", "hermite_coefficients", "moments", "slope_power_supremum"]
@@ -74,40 +75,50 @@ def moments(activation: Activation, tau: float) -> Moments:
     >>> nsd.moments(nsd.activation("relu"), tau=2.0).power
     2.0
     """
-    return _moments(activation, positive(tau, "tau"))
+    scale, stretch = activation.scale, activation.stretch
+    base = _shape_moments(activation.shape, stretch * positive(tau, "tau"))
+    # φ(x) = scale·g(stretch·x) − offset
+    offset = activation.shift - scale * activation.shape.origin
+    mean = scale * base.mean - offset
+    return Moments(
+        mean=mean,
+        slope=scale * stretch * base.slope,
+        curvature=scale * stretch**2 * base.curvature,
+        power=scale**2 * (base.power - base.mean**2) + mean**2,
+        power_curvature=stretch**2 * (scale**2 * base.power_curvature - 2 * scale * offset * base.curvature),
+        slope_power=(scale * stretch) ** 2 * base.slope_power,
+    )
 
 
 @lru_cache(maxsize=4096)
-def _moments(activation: Activation, tau: float) -> Moments:
-    inner = activation.stretch * tau
-    base = _closed_form(activation.shape, inner) or _by_quadrature(activation.shape, inner)
-    scale, stretch, shift = activation.scale, activation.stretch, activation.shift
-    # φ(x) = scale·φ₀(stretch·x) − shift
-    return Moments(
-        mean=scale * base.mean - shift,
-        slope=scale * stretch * base.slope,
-        curvature=scale * stretch**2 * base.curvature,
-        power=scale**2 * base.power - 2 * scale * shift * base.mean + shift**2,
-        power_curvature=stretch**2 * (scale**2 * base.power_curvature - 2 * scale * shift * base.curvature),
-        slope_power=(scale * stretch) ** 2 * base.slope_power,
-    )
+def _shape_moments(shape: PiecewiseLinear | Smooth | Custom, tau: float) -> Moments:
+    """Moments of g = φ₀ − φ₀(0), shared by all scales and shifts."""
+    if isinstance(shape, PiecewiseLinear):
+        return _piecewise_linear(shape, tau)
+    return _closed_form(shape, tau) or _by_quadrature(shape, tau)
 
 
 # --- closed forms -----------------------------------------------------------------------
 
 
-def _closed_form(shape: object, tau: float) -> Moments | None:
+def _closed_form(shape: Smooth | Custom, tau: float) -> Moments | None:
+    """Moments of g = φ₀ − φ₀(0)."""
     q = tau * tau
-    if isinstance(shape, PiecewiseLinear):
-        return _piecewise_linear(shape, tau)
     if not isinstance(shape, Smooth):
         return None
     if shape.name == "sin":
         e1, e2 = math.exp(-q / 2), math.exp(-2 * q)
         return Moments(0.0, e1, 0.0, -math.expm1(-2 * q) / 2, 2 * e2, (1 + e2) / 2)
     if shape.name == "cos":
-        e1, e2 = math.exp(-q / 2), math.exp(-2 * q)
-        return Moments(e1, 0.0, -e1, (1 + e2) / 2, -2 * e2, -math.expm1(-2 * q) / 2)
+        a, mean = math.exp(-q / 2), math.expm1(-q / 2)
+        return Moments(
+            mean=mean,
+            slope=0.0,
+            curvature=-a,
+            power=mean**2 * (a * a + 2 * a + 3) / 2,
+            power_curvature=-2 * a * math.expm1(-3 * q / 2),
+            slope_power=-math.expm1(-2 * q) / 2,
+        )
     if shape.name == "erf":
         root = math.sqrt(1 + 4 * q)
         return Moments(
@@ -119,18 +130,30 @@ def _closed_form(shape: object, tau: float) -> Moments | None:
             slope_power=4 / (math.pi * root),
         )
     if shape.name == "gaussian":
-        half, full = 1 + q, 1 + 2 * q
-        return Moments(
-            mean=half**-0.5,
-            slope=0.0,
-            curvature=-(half**-1.5),
-            power=full**-0.5,
-            power_curvature=-2 * full**-1.5,
-            slope_power=q * full**-1.5,
-        )
+        return _gaussian(q)
     if shape.name == "gelu":
         return _gelu(q)
     return None
+
+
+def _gaussian(q: float) -> Moments:
+    """Moments of exp(−x²/2) − 1; E[exp(−kx²/2)] = 1/√(1+kq)."""
+    one, two = math.sqrt(1 + q), math.sqrt(1 + 2 * q)
+    drop = -math.expm1(-math.log1p(q) / 2)  # e = 1 − 1/√(1+q)
+    if drop < 0.3:  # 1/√(1+2q) − 2/√(1+q) + 1 with its double root e² split off
+        root = two / one  # √(1+2e−e²)
+        power = drop**2 * (6 - 12 * drop + 4 * drop**2) / (((1 - drop) + root * (1 - 2 * drop)) * root)
+    else:
+        power = 1 / two - 2 / one + 1
+    return Moments(
+        mean=-drop,
+        slope=0.0,
+        curvature=-(one**-3),
+        power=power,
+        # 2(1+q)^{−3/2} − 2(1+2q)^{−3/2}
+        power_curvature=2 * q / (one * two * (one + two)) * (one**-2 + 1 / (one * two) + two**-2),
+        slope_power=q * two**-3,
+    )
 
 
 def _gelu(q: float) -> Moments:
@@ -198,26 +221,20 @@ def _partial_moments(low: float, high: float) -> tuple[float, float, float]:
 # --- quadrature -------------------------------------------------------------------------
 
 
-def _by_quadrature(shape: Any, tau: float) -> Moments:
+def _by_quadrature(shape: Smooth | Custom, tau: float) -> Moments:
+    """Moments of g = φ₀ − φ₀(0); those of odd order see only its odd part, those of even order its even part."""
+
     def integrand(xi: Array) -> Array:
         x = tau * xi
-        value, gradient = shape.value(x), shape.derivative(x)
+        (value, even), gradient = shape.departure(x), shape.derivative(x)
         hermite = xi * xi - 1
-        return np.stack([value, xi * value, hermite * value, value**2, hermite * value**2, gradient**2])
+        return np.stack([even, xi * value, hermite * even, value**2, hermite * value**2, gradient**2])
 
+    kinks = {sign * kink / tau for kink in shape.kinks for sign in (-1, 1)}
     mean, first, second, power, power_second, slope_power = expectation(
-        integrand, kinks=np.asarray(shape.kinks) / tau, scale=1 / tau
-    )
-    if shape.odd:  # exact by symmetry
-        mean = second = 0.0
-    return Moments(
-        float(mean),
-        float(first) / tau,
-        float(second) / tau**2,
-        float(power),
-        float(power_second) / tau**2,
-        float(slope_power),
-    )
+        integrand, kinks=sorted(kinks), scale=1 / tau
+    ).tolist()
+    return Moments(mean, first / tau, second / tau**2, power, power_second / tau**2, slope_power)
 
 
 def expectation(
@@ -358,18 +375,27 @@ def hermite_polynomials(xi: Array, degree: int, weight: Array | float = 1.0) -> 
     return table
 
 
-@lru_cache(maxsize=256)
 def slope_power_supremum(activation: Activation) -> float:
     """sup_τ E[φ'(τξ)²], the constant of the infinite-width existence condition [FK20, Thm 2]."""
-    if activation.shape.homogeneous:  # does not depend on τ
-        return moments(activation, 1.0).slope_power
+    return (activation.scale * activation.stretch) ** 2 * _slope_power_supremum(activation.shape)
+
+
+@lru_cache(maxsize=256)
+def _slope_power_supremum(shape: PiecewiseLinear | Smooth | Custom) -> float:
+    if shape.homogeneous:  # does not depend on τ
+        return moments(Activation(shape), 1.0).slope_power
 
     def value(exponent: float) -> float:
-        return moments(activation, 10.0 ** float(exponent)).slope_power
+        return moments(Activation(shape), 10.0 ** float(exponent)).slope_power
 
-    exponents = np.linspace(-4, 6, 201)
+    # τ → 0, where only the slopes on both sides of 0 count; differences of a callable need some room
+    near = 1e-5 if isinstance(shape, Custom) else 1e-300
+    limit = float(np.mean(shape.derivative(np.array([-near, near])) ** 2))
+    lengths = [abs(kink) for kink in shape.kinks if kink] if isinstance(shape, PiecewiseLinear) else []
+    low, high = (1e-2 * min(lengths), 1e4 * max(lengths)) if lengths else (1e-4, 1e6)
+    exponents = np.linspace(math.log10(low), math.log10(high), max(201, int(20 * math.log10(high / low))))
     values = [value(exponent) for exponent in exponents]
     best = int(np.argmax(values))
-    low, high = exponents[max(best - 1, 0)], exponents[min(best + 1, len(exponents) - 1)]
-    refined = minimize_scalar(lambda e: -value(e), bounds=(low, high), method="bounded", options={"xatol": 1e-8})
-    return max(values[best], -float(refined.fun))
+    left, right = exponents[max(best - 1, 0)], exponents[min(best + 1, len(exponents) - 1)]
+    refined = minimize_scalar(lambda e: -value(e), bounds=(left, right), method="bounded", options={"xatol": 1e-8})
+    return max(limit, values[best], -float(refined.fun))

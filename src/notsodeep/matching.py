@@ -40,6 +40,7 @@ Array: TypeAlias = NDArray[Any]
 EXACT = 1e-8  # largest relative error of a match that calls itself exact
 _SOLVED = 1e-11  # where the search for a solution stops
 _STARTS = 6  # starting points of one attempt
+_STEEPEST = 1e3  # largest slope of a layer that keeps the scale of its input
 _KAPPA = 0.25 - 1 / (2 * math.pi)  # E[σ²]/(τ²m₁²) = 1 + κs for leaky relu
 
 
@@ -140,10 +141,12 @@ def match(
     tau0, stats : float, or Statistics
         τ₀ of the data, given directly or through its statistics.
     kind : str
-        The kernel to keep. ``"ck"`` and ``"nngp"`` are matched by the CK of the network, the
-        NTK kinds by its NTK. Up to three layers are tried. All but ``"ntk_frozen_input"`` of
-        activations that are not odd are within reach: there c₂/c₃ is close to the 1/2 of a
-        CK, and the NTK of a network that trains all its layers cannot rise to it.
+        The kernel to keep. ``"ck"`` and ``"nngp"`` are matched by the CK of the network; for
+        ``"ntk"``, ``"ntk_frozen_input"`` and ``"ntk_injected"`` the full NTK of the network,
+        with all its layers trained, is fitted to that kernel of the model. Up to three layers
+        are tried. When φ is not odd, ``"ntk_frozen_input"`` is usually out of reach
+        (``exact`` is False): its c₂/c₃ is close to the 1/2 of a CK, to which a full NTK cannot
+        rise; ``"ntk_injected"`` may be missed too, at small τ₀.
     family : str, optional
         Activation of all layers: ``"leaky_relu"`` (slopes free), ``"hard_tanh"`` (bound free),
         ``"piecewise_linear"`` (two kinks, three slopes) or any smooth name (stretch free).
@@ -155,7 +158,8 @@ def match(
     -------
     Match
         ``exact`` says whether all four numbers agree; otherwise it is the closest network
-        found, and ``missed`` names what it misses.
+        found, and ``missed`` names what it misses. Numbers below 1e-13 of d, in the same
+        units, count as 0.
 
     Examples
     --------
@@ -193,10 +197,12 @@ def match(
         if named is None:
             continue
         found = problem.finish(*named, kind, model)
-        if best is None or found.residual < best.residual:
+        if found is not None and (best is None or found.residual < best.residual):
             best = found
-        if best.exact:
+        if best is not None and best.exact:
             break
+    if best is None:  # every trial degenerated: a linear network, with its verdict
+        best = problem.finish("identity", [activation("identity")] * (depth or 1), kind, model)
     assert best is not None
     return best
 
@@ -243,6 +249,8 @@ def _stretched(phi: Activation, name: str, start: float = 0.0) -> _Family:
 
 
 _KINK = 0.612  # the three-level quantiser of N(0, 1) closest to the identity: the least content above h₂
+# E[σ'] = E[σ''] = 0 to all digits: nothing but the diagonal passes
+_FOLDED = _Family("cos", lambda theta, tau: activation("cos").stretched(10 / tau), ((),))
 _IDENTITY = _Family("identity", lambda theta, tau: activation("identity"), ((),))
 _LEAKY = _Family("leaky_relu", _leaky, ((0.3,), (1.0,), (0.05,), (2.0,)))
 _HARD_TANH = _Family("hard_tanh", _hard_tanh, ((0.5,), (-0.5,), (1.0,), (-1.5,)))
@@ -257,6 +265,7 @@ _FAMILIES: dict[str, _Family] = {f.name: f for f in (_IDENTITY, _LEAKY, _HARD_TA
     if name != "piecewise_linear" and isinstance(activation(name).shape, Smooth)
 }
 
+_DEGENERATE = (InputError, ArithmeticError, ValueError)  # of a trial network: the signal dies or overflows
 _Layers: TypeAlias = list[Activation]
 _Named: TypeAlias = tuple[str, _Layers]  # the family, and one activation a layer
 _Attempt: TypeAlias = tuple[int, Callable[[], _Named | None]]  # the depth, and how to find the layers
@@ -277,6 +286,9 @@ class _Problem:
         start = self._own_start(own)
         own_layer, mild = _stretched(own, _name(own), start), _stretched(own, _name(own), start - 2)
         yield self._system(_IDENTITY)
+        if all(self._vanishes(number) for number in (1, 2, 3)):  # φ folds its input many times: d remains
+            yield self._system(_FOLDED)
+            return
         if self._vanishes(1):  # even φ: nothing linear passes
             yield self._system(_ODD, _EVEN)
             yield self._system(_ODD, own_layer)
@@ -286,7 +298,7 @@ class _Problem:
             yield 1, partial(self._scalar, _ODD, 1.0, 1e-9 - _PASS / (1 - _PASS))
             return
         one_layer_ratio = 0.5 if self.kind == "ck" else 1 / 6
-        if abs(self.target.c2 / self.target.c3 - one_layer_ratio) <= EXACT * one_layer_ratio:
+        if abs(self.target.c2 - one_layer_ratio * self.target.c3) <= EXACT * one_layer_ratio * self.target.c3:
             for layer in (_LEAKY, own_layer, _PIECEWISE):
                 yield self._system(layer)
         if own.shape.homogeneous and self.kind == "ck":
@@ -315,7 +327,8 @@ class _Problem:
 
         def excess(theta: float) -> float:
             weights = self._weights([family.build([theta], self.tau0)])
-            return math.log(weights.d / weights.c1 * self.target.c1 / self.target.d)
+            ratio = weights.d / weights.c1 * self.target.c1 / self.target.d if weights.c1 > 0 else math.inf
+            return min(math.log(ratio), 1e3) if ratio > 0 else -1e3
 
         ends = excess(low), excess(high)
         if ends[0] * ends[1] < 0:
@@ -356,10 +369,12 @@ class _Problem:
             ]
 
         def residual(theta: Array) -> Array:
-            with np.errstate(all="ignore"):
+            try:
                 weights = self._weights(layers(theta))
-                errors = _deviations(self._rescale(weights), self.target, self.tau0)
-            return np.nan_to_num(errors, nan=1e6, posinf=1e6, neginf=-1e6)
+            except _DEGENERATE:
+                return np.full(4, 1e6)
+            scaled = Weights(*(self._scale2(weights) * weight for weight in weights))
+            return np.clip(_deviations(scaled, self.target, self.tau0), -1e6, 1e6)
 
         best, smallest = np.concatenate([family.starts[0] for family in families]), math.inf
         starts = sorted(itertools.product(*(range(len(f.starts)) for f in families)), key=sum)
@@ -384,29 +399,32 @@ class _Problem:
         """Centre every layer, and scale it so that its output has standard deviation τ₀ again."""
         gauged = []
         for layer in layers:
-            m = moments(layer, self.tau0)
-            spread = math.sqrt(max(m.power - m.mean**2, 1e-300))
-            gauged.append(self.tau0 / spread * (layer - m.mean))
+            centred = layer - moments(layer, self.tau0).mean
+            scaled = self.tau0 / math.sqrt(moments(centred, self.tau0).power) * centred
+            if not scaled.lipschitz <= _STEEPEST:
+                raise InputError(f"activation {layer} varies too little at tau0={self.tau0:.6g}")
+            gauged.append(scaled)
         return gauged
 
-    def _rescale(self, weights: Weights) -> Weights:
-        """Scale the last layer so that c₁ (c₃ for an even φ) is met."""
-        return Weights(*(self._scale2(weights) * w for w in weights))
-
     def _scale2(self, weights: Weights) -> float:
-        index = 2 if self._vanishes(1) else 0
-        if weights[index] <= 1e-14 * weights.d:
-            return math.inf
-        return self.target[index] / weights[index]
+        """The squared scale of the last layer that meets c₁, or c₃ for an even φ, or else d."""
+        sizes = np.array(weights) * [self.tau0**2, self.tau0**4, self.tau0**4, 1.0]
+        for index in (0, 2):
+            if not self._vanishes(index + 1) and sizes[index] > 1e-14 * weights.d:
+                return self.target[index] / weights[index]
+        return self.target.d / weights.d
 
-    def finish(self, family: str, layers: _Layers, kind: str, model: DEQ | Explicit) -> Match:
-        gauged = self._gauged(layers)
-        scale2 = self._scale2(self._weights(layers))
-        if math.isfinite(scale2):
-            gauged[-1] = math.sqrt(scale2) * gauged[-1]
-        network = Explicit(gauged).centered(self.tau0)
-        achieved = coefficients(network, self.tau0).weights(self.kind)
-        return Match(network, family, kind, self.tau0, self.target, achieved, model)
+    def finish(self, family: str, layers: _Layers, kind: str, model: DEQ | Explicit) -> Match | None:
+        """The centred network in its final scale; None if it is degenerate."""
+        try:
+            gauged = self._gauged(layers)
+            gauged[-1] = math.sqrt(self._scale2(self._weights(layers))) * gauged[-1]
+            network = Explicit(gauged).centered(self.tau0)
+            achieved = coefficients(network, self.tau0).weights(self.kind)
+        except _DEGENERATE:
+            return None
+        found = Match(network, family, kind, self.tau0, self.target, achieved, model)
+        return found if math.isfinite(found.residual) else None
 
     def _vanishes(self, number: int) -> bool:
         """Whether c₁, c₂ or c₃ is 0 up to rounding."""

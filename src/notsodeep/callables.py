@@ -1,0 +1,103 @@
+"""What values alone tell about a function of one variable: its slope, its kinks, its jumps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from notsodeep.checks import InputError
+
+__all__ = ["PROBE_RADIUS", "call_elementwise", "central_difference", "find_kinks", "refuse_jumps"]
+
+Array: TypeAlias = NDArray[Any]
+
+PROBE_RADIUS = 40.0  # kinks are searched for in [−40, 40]
+
+
+def call_elementwise(function: Callable[[Any], Any], x: Array) -> Array:
+    """Call `function` on an array, or on its entries one by one where it only takes numbers."""
+    try:
+        result = np.asarray(function(x), dtype=np.result_type(x, np.float32))
+    except (TypeError, ValueError):
+        result = np.asarray(np.vectorize(function, otypes=[float])(x))
+    return np.broadcast_to(result, x.shape) if result.ndim == 0 else result
+
+
+# eighth-order central difference: truncation ~h⁸ φ⁽⁹⁾/630, rounding ~ε/h
+_STENCIL = ((1, 4 / 5), (2, -1 / 5), (3, 4 / 105), (4, -1 / 280))
+_STEP = 2.0**-6
+
+
+def central_difference(function: Callable[[Array], Array], x: Array, kinks: tuple[float, ...]) -> Array:
+    """φ' by an eighth-order stencil that never reaches across a kink."""
+    x = np.asarray(x, dtype=np.float64)
+    step = np.full(x.shape, _STEP)
+    for kink in kinks:
+        distance = np.abs(x - kink)
+        step = np.minimum(step, np.where(distance > 0, distance / 5, _STEP))
+    step = np.maximum(step, 1e-9)
+    total = np.zeros_like(x)
+    for k, weight in _STENCIL:
+        total += weight * (function(x + k * step) - function(x - k * step))
+    return total / step
+
+
+def find_kinks(function: Callable[[Any], Any]) -> tuple[float, ...]:
+    """Locate jumps of φ, φ' or φ'' in [−40, 40]: panels that no degree-15 interpolant resolves at width 2⁻¹²."""
+    nodes = np.polynomial.chebyshev.chebpts1(16)
+    checks = np.linspace(-0.97, 0.97, 21)
+    to_checks = np.polynomial.chebyshev.chebvander(checks, 15) @ np.linalg.inv(
+        np.polynomial.chebyshev.chebvander(nodes, 15)
+    )
+    edges = np.linspace(-PROBE_RADIUS, PROBE_RADIUS, 162)
+    left, right = edges[:-1], edges[1:]
+    unresolved: list[float] = []  # deeper panels come later
+    for _ in range(36):
+        if left.size > 4000:  # rough everywhere: no use in a list of kinks
+            width = float(right[0] - left[0])
+            refuse_jumps(function, ((left + right) / 2)[:: left.size // 8].tolist(), width / PROBE_RADIUS)
+            return ()
+        # each panel is tested with a margin, so that no kink hides on an edge
+        middle, half = (left + right)[:, None] / 2, 0.6 * (right - left)[:, None]
+        values = call_elementwise(function, middle + half * nodes)
+        truth = call_elementwise(function, middle + half * checks)
+        scale = 1.0 + np.max(np.abs(values), axis=1)
+        bad = np.max(np.abs(values @ to_checks.T - truth), axis=1) > 1e-13 * scale
+        left, right = left[bad], right[bad]
+        if left.size == 0:
+            break
+        if right[0] - left[0] < 2.0**-12:
+            unresolved.extend((left + right) / 2)
+        cut = left + 0.4871 * (right - left)
+        left, right = np.concatenate([left, cut]), np.concatenate([cut, right])
+    kinks: list[float] = []
+    for point in reversed(unresolved):
+        if all(abs(point - kink) > 1e-2 for kink in kinks):
+            kinks.append(0.0 if abs(point) < 1e-4 else float(point))
+    return tuple(sorted(kinks))
+
+
+def refuse_jumps(function: Callable[[Any], Any], points: Iterable[float], radius: float = 1e-6) -> None:
+    """Raise where φ itself jumps: E[φ'²] would be infinite.
+
+    Around each point the half with the larger change is kept, down to a width of a few
+    rounding errors; a continuous function has no change left there.
+    """
+    for point in points:
+        unit = max(1.0, abs(point))
+        around = call_elementwise(function, point + unit * np.linspace(-1, 1, 41))
+        low, high = point - radius * unit, point + radius * unit
+        while high - low > 4e-15 * unit:
+            middle = (low + high) / 2
+            left, right = np.abs(np.diff(call_elementwise(function, np.array([low, middle, high]))))
+            low, high = (low, middle) if left >= right else (middle, high)
+        jump = abs(float(np.diff(call_elementwise(function, np.array([low, high])))[0]))
+        if jump > 1e-6 * float(np.ptp(around)) + 1e-14 * float(np.abs(around).max()):
+            name, place = getattr(function, "__name__", "custom"), 0.0 if abs(middle) < 1e-9 else middle
+            raise InputError(
+                f"activation {name} jumps at x = {place:.6g}; the theory needs a continuous function, "
+                "so replace the jump by a steep slope"
+            )
