@@ -142,4 +142,5 @@ ACTIVATIONS = {
     "swish": nsd.activation("swish"),
     "gelu": nsd.activation("gelu"),
     "softplus": nsd.activation("softplus"),
+    "sigmoid": 2 * nsd.activation("sigmoid"),  # odd only around its value at 0
 }

@@ -90,7 +90,9 @@ def test_closed_form_duals(name):
 
 
 @pytest.mark.parametrize("bias", [0.0, 0.3])
-@pytest.mark.parametrize("name", ["relu", "leaky_negative", "relu_shifted", "tanh", "tanh_shifted", "swish", "erf"])
+@pytest.mark.parametrize(
+    "name", ["relu", "leaky_negative", "relu_shifted", "tanh", "tanh_shifted", "swish", "erf", "sigmoid"]
+)
 def test_kinds_agree_with_long_iteration(name, bias):
     phi = ACTIVATIONS[name]
     deq = nsd.DEQ(phi, recurrent=RECURRENT, input=0.8, bias=bias)

@@ -344,7 +344,9 @@ def _verdict(phi: Activation, recurrent: float) -> Verdict:
 
 
 def _fixed_variance(model: DEQ, drive: float, centered: bool) -> float:
-    phi, recurrent = model.activation, model.recurrent
+    recurrent = model.recurrent
+    # a constant changes no variance, but its square would swallow the digits of a small one
+    phi = model.activation - model.activation(0.0) if centered else model.activation
 
     def gap(q: float) -> float:
         if q == 0:
