@@ -19,7 +19,7 @@ def table(content: dict[str, Any]) -> str:
         f"`{content['text']}` against explicit networks of {len(content['formulas'])} hidden layers on {facts['name']} "
         f"({facts['samples']} samples, {facts['features']} features):",
         "",
-        "| explicit network | distance of its kernel to the implicit one | after the best rescaling |",
+        "| explicit network | distance of its kernel to the implicit one (spectral norm) | after the best rescaling |",
         "|:--|--:|--:|",
         *(
             f"| {row['network']} | {100 * row['error']:.3g} % | {100 * row['rescaled_error']:.3g} % |"

@@ -27,14 +27,18 @@ if TYPE_CHECKING:
 
 
 def match(
-    activation: Annotated[str, typer.Option(help="φ by name.")] = "relu",
+    activation: Annotated[
+        str, typer.Option(help="Activation φ: relu, tanh, gelu, … (a misspelt name lists all).")
+    ] = "relu",
     param: Annotated[list[str] | None, typer.Option(help="A parameter of φ, as name=value; repeat.")] = None,
-    recurrent: Annotated[float, typer.Option(help="σ_a²")] = 0.2,
-    input: Annotated[float, typer.Option(help="σ_b²")] = 0.8,
+    recurrent: Annotated[float, typer.Option(help="Variance σ_a² of the recurrent weights.")] = 0.2,
+    input: Annotated[float, typer.Option(help="Variance σ_b² of the input weights.")] = 0.8,
     data: Annotated[str | None, typer.Option(help="digits, or a .npy, .npz or .csv file.")] = None,
     samples: Annotated[int, typer.Option(help="Use at most so many samples.")] = 2000,
     tau0: Annotated[float, typer.Option(help="Root mean square of ‖x‖, when there is no data.")] = 1.0,
-    kind: Annotated[str, typer.Option(help="The kernel to match: ck or ntk.")] = "ck",
+    kind: Annotated[
+        str, typer.Option(help="The kernel to match: ck, ntk, nngp, ntk_frozen_input or ntk_injected.")
+    ] = "ck",
     family: Annotated[
         str | None, typer.Option(help="Activations of the explicit network; automatic when absent.")
     ] = None,
@@ -103,9 +107,11 @@ def _print(result: Study, content: dict[str, Any], report: Path | None) -> None:
         )
     ]
     say("", table(f"{found.kind} coefficients", ("", "implicit", "explicit", "relative error"), rows))
-    say("match      exact" if found.exact else f"match      not exact: misses {', '.join(found.missed)}", "")
+    verdict = "exact in all four numbers" if found.exact else f"not exact: misses {', '.join(found.missed)}"
+    say(f"match      {verdict}; equal numbers make equal kernels as the dimension grows")
+    say("           c1: linear part, c2 and c3: class variances and covariances, d: diagonal", "")
     errors = [(e.name, f"{100 * e.error:.3g} %", f"{100 * e.rescaled_error:.3g} %") for e in result.closeness]
-    title = f"‖G_implicit − Σ_explicit‖ / ‖G_implicit‖ on {facts['name']}"
+    title = f"‖G_implicit − Σ_explicit‖ / ‖G_implicit‖ on {facts['name']}, spectral norm"
     say(table(title, ("explicit network", "as it is", "best rescaled"), errors))
     if comparison := content["comparison"]:
         say("", f"{comparison['setting']}.")
@@ -113,3 +119,4 @@ def _print(result: Study, content: dict[str, Any], report: Path | None) -> None:
     if report is not None:
         say(f"picture    {report / 'closeness.png'}")
         say(f"report     {report / 'index.html'}")
+        say(f"network    {report / 'network.json'}")

@@ -164,6 +164,7 @@ def _training(plt: Any, comparison: Comparison) -> Any:
         curve.plot(epochs, accuracy, "o-", ms=4, color=COLORS[network.name], label=network.name)
     curve.set(xlabel="epoch", ylabel="test accuracy [%]", title="Accuracy")
     curve.xaxis.get_major_locator().set_params(integer=True)
+    curve.xaxis.get_major_locator().set_params(integer=True)
     curve.legend(loc="lower right")
     costs = [
         (inference, "Inference, 1000 samples", "ms", [network.inference_ms for network in networks]),
