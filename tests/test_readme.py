@@ -28,6 +28,14 @@ def test_examples_run(tmp_path: Path) -> None:
     assert (tmp_path / "network.json").is_file()
 
 
+def test_the_guide_to_the_kernels_runs() -> None:
+    guide = (ROOT / "docs" / "kernels.md").read_text(encoding="utf-8")
+    (code,) = re.findall(r"^```python\n(.*?)^```", guide, flags=re.DOTALL | re.MULTILINE)
+    names: dict[str, object] = {}
+    exec(compile(code, "docs/kernels.md", "exec"), names)
+    assert names["info"].error < 1e-12  # type: ignore[attr-defined]
+
+
 def test_links_and_pictures_exist() -> None:
     for target in re.findall(r"\]\(([^)#]+)\)", README):
         assert target.startswith("http") or (ROOT / target).is_file(), target
