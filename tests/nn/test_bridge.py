@@ -11,6 +11,7 @@ import torch
 import notsodeep as nsd
 from notsodeep import nn
 from notsodeep.checks import InputError
+from notsodeep.nn.bridge import as_activation
 
 
 def gaussian(n: int, p: int, seed: int = 0, dtype: torch.dtype = torch.float32) -> torch.Tensor:
@@ -196,3 +197,96 @@ def test_files_hold_no_pickle(tmp_path):
     size = int.from_bytes(path.read_bytes()[:8], "little")
     header = json.loads(path.read_bytes()[8 : 8 + size])
     assert set(header) == {"__metadata__", "input", "readout", "recurrent"}
+
+
+def test_an_uncentred_deq_is_not_trusted_and_a_centred_one_is():
+    deq, X = nsd.DEQ("relu", 0.2, 0.8), gaussian(80, 400)
+    name = "|E φ(τ*ξ)|/√Var φ(τ*ξ)"
+    plain = nn.match_module(nn.DEQNet(deq, 400, 300), X)
+    assert [one.name for one in plain.assumptions if not one.holds] == [name]
+    assert "centered(tau0)" in str(plain)
+    centred = nn.match_module(nn.DEQNet(deq.centered(plain.tau0), 400, 300), X)
+    assert centred.trustworthy, str(centred)
+
+
+def test_biases_inside_linear_layers_count():
+    theirs = Theirs(200, 100)
+    theirs.W.bias = torch.nn.Parameter(torch.full((200,), 0.3))
+    theirs.U.bias = torch.nn.Parameter(torch.full((200,), 0.4))
+    for own, expected in ((None, 0.7), (torch.full((200,), 0.1), 0.8)):
+        found = nn.match_module(theirs, gaussian(30, 100), bias=own)
+        (assumption,) = [one for one in found.assumptions if "bias" in one.name]
+        assert assumption.value == pytest.approx(expected, rel=1e-6)
+        assert not found.trustworthy
+
+
+def half_tanh() -> torch.nn.Module:
+    class Tanh(torch.nn.Module):
+        def forward(self, x):
+            return 0.5 * torch.tanh(x)
+
+    return Tanh()
+
+
+def relu(x):
+    return 1.4 * torch.relu(x)
+
+
+@pytest.mark.parametrize(
+    "function", [torch.nn.Hardtanh(-3, 3), torch.nn.Softplus(beta=5), relu, half_tanh(), torch.nn.GELU("tanh")]
+)
+def test_a_familiar_name_does_not_hide_other_values(function):
+    grid = np.linspace(-4, 4, 101)
+    expected = function(torch.as_tensor(grid)).numpy()
+    np.testing.assert_allclose(as_activation(function)(grid), expected, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("function", "text"),
+    [
+        (torch.nn.PReLU(init=0.1), "leaky_relu(x; a=1, b=0.1)"),
+        (torch.nn.LeakyReLU(0.2), "leaky_relu(x; a=1, b=0.2)"),
+        (torch.nn.GELU(), "gelu(x)"),
+        (torch.nn.functional.silu, "swish(x)"),
+    ],
+)
+def test_familiar_functions_are_recognised(function, text):
+    assert str(as_activation(function)) == text
+
+
+def test_a_module_is_asked_as_it_would_be_used():
+    class Noisy(Theirs):
+        def __init__(self, result) -> None:
+            super().__init__(60, 20)
+            self.dropout, self.result = torch.nn.Dropout(0.9), result
+            self.dropout.eval()
+
+        def forward(self, x):
+            assert not self.training
+            return self.result(super().forward(x))
+
+    for result, outputs in ((lambda y: y[:, 0], 1), (lambda y: (y, None), 2)):
+        module = Noisy(result)
+        found = nn.match_module(module, gaussian(30, 20), distill=1)
+        assert found.network.out_features == outputs
+        assert module.training
+        assert not module.dropout.training
+    with pytest.raises(InputError, match="wrap it"):
+        nn.match_module(Noisy(lambda y: y[None]), gaussian(30, 20))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"weight": torch.eye(4)}, "a DEQNet has its own"),
+        ({"activation": "relu"}, "a DEQNet has its own"),
+        ({"width": 0}, "width=0"),
+        ({"out_features": 0}, "out_features=0"),
+        ({"batchsize": 4, "distill": 1}, "did you mean 'batch_size'"),
+        ({"epochs": 4, "distill": 1}, "no option 'epochs'"),
+        ({"distill": -1}, "distill=-1"),
+    ],
+)
+def test_arguments_without_a_meaning_are_refused(arguments, message):
+    with pytest.raises(InputError, match=message):
+        nn.match_module(nn.DEQNet(nsd.DEQ("tanh", 0.1, 0.5), 3, 4), gaussian(4, 3), **arguments)

@@ -57,7 +57,8 @@ def train(
     held, kept = np.split(order, [max(1, round(test_share * len(X)))])
     if len(kept) == 0:
         raise InputError(f"data={data!r} has only {len(X)} samples; nothing is left to train on")
-    deq = DEQ(parse_activation(activation, param or []), recurrent, input)
+    plain = DEQ(parse_activation(activation, param or []), recurrent, input)
+    deq = plain.centered(1.0)  # the match speaks of it: both models then compute nearly the same kernel
     shape = (X.shape[1], width, len(names))
     network: Any
     if model == "deq":
@@ -83,7 +84,7 @@ def train(
             progress=lambda epoch, total: step(f"{text}: {epoch}", epoch.epoch / total),
         )
     accuracy = _accuracy(network, X[held], labels[held])
-    certificate = _certify(deq, X[kept], labels[kept], width, seed) if certify else None
+    certificate = _certify(plain, X[kept], labels[kept], width, seed) if certify else None
     if out is not None:
         nn.save(network, out)
     summary: dict[str, Any] = {

@@ -14,11 +14,9 @@ from notsodeep.activations import PiecewiseLinear
 from notsodeep.checks import InputError, positive
 from notsodeep.models import DEQ
 from notsodeep.nn.activations import TensorActivation
-from notsodeep.nn.fixed_point import solve, tell
-from notsodeep.nn.implicit import Adjoint, Equilibrium
+from notsodeep.nn.implicit import Adjoint, Equilibrium, solve_adjoint, solve_equilibrium
 from notsodeep.nn.initialization import check_input, spectral_norm
 from notsodeep.nn.networks import DEQNet
-from notsodeep.nn.solvers import stepper
 
 __all__ = ["Certificate", "Inequality", "certificate", "gradients", "ling23_network"]
 
@@ -202,22 +200,24 @@ class Gradients:
 @torch.no_grad()
 def gradients(net: DEQNet, weights: ReluWeights, X: Tensor, y: Tensor, start: Tensor | None = None) -> Gradients:
     """∇_a = Z r, ∇_W = Σ_i w_i z_iᵀ, ∇_U = Σ_i w_i x_iᵀ with r = ŷ − y and w_i = r_i (D_i⁻¹ − Wᵀ)⁻¹ a."""
-    options = net.solve_options
     phi = TensorActivation("relu")
-    drive = X @ weights.U.t()
-    forward = Equilibrium(weights.W, drive, 1.0, phi)
-    first = phi(drive) if start is None else start
-    solution = solve(forward, first, stepper(options.solver, options.options), options.tol, options.max_iter)
-    tell(solution.report, "forward", options.on_failure)
+    solution = solve_equilibrium(Equilibrium(weights.W, X @ weights.U.t(), 1.0, phi), start, net.solve_options)
     prediction = solution.state @ weights.a
     error = prediction - y
-    slope = phi.derivative(solution.point)
-    adjoint = Adjoint(weights.W, error[:, None] * weights.a, 1.0, slope)
-    method = stepper(options.backward_solver, options.backward_options)
-    back = solve(adjoint, slope * adjoint.gradient, method, options.backward_tol, options.backward_max_iter)
-    tell(back.report, "backward", options.on_failure)
-    flow = back.state
+    adjoint = Adjoint(weights.W, error[:, None] * weights.a, 1.0, phi.derivative(solution.point))
+    flow = solve_adjoint(adjoint, net.solve_options).state
     return Gradients(prediction, solution.state, flow.t() @ solution.state, flow.t() @ X, solution.state.t() @ error)
+
+
+def smallest_eigenvalue(state: Tensor) -> float:
+    """λ_min(ZᵀZ) from the rows of Zᵀ, 0 where rounding hides it; nan when the state is not finite."""
+    rows = state.double()
+    gram = rows @ rows.t()
+    if not bool(gram.isfinite().all()):
+        return math.nan
+    values = torch.linalg.eigvalsh(gram)
+    hidden = len(rows) * torch.finfo(torch.float64).eps * values[-1]
+    return float(values[0]) if values[0] > hidden else 0.0
 
 
 def check_target(net: DEQNet, X: Tensor, y: Tensor) -> Tensor:
@@ -255,7 +255,7 @@ def certificate(net: DEQNet, X: Tensor, y: Tensor, *, width: bool = True) -> Cer
     weights = ReluWeights.of(net)
     target = check_target(net, X, y)
     found = gradients(net, weights, X, target)
-    lambda0 = max(float(torch.linalg.eigvalsh((found.state @ found.state.t()).double())[0]), 0.0)
+    lambda0 = smallest_eigenvalue(found.state)
     norms = Norms(
         spectral_norm(weights.W),
         spectral_norm(weights.U),

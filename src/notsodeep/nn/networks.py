@@ -15,8 +15,8 @@ from torch import Tensor, nn
 from notsodeep.checks import ConvergenceWarning, InputError, choice, count, nearest, positive
 from notsodeep.models import DEQ, Explicit
 from notsodeep.nn.activations import TensorActivation
-from notsodeep.nn.fixed_point import SolveReport
-from notsodeep.nn.implicit import BACKWARD_MODES, SolveOptions, equilibrium
+from notsodeep.nn.fixed_point import SolveReport, require_resolvable
+from notsodeep.nn.implicit import BACKWARD_MODES, SolveOptions, equilibrium, full_precision
 from notsodeep.nn.initialization import check_dtype, check_input, spectral_norm, standard_entries
 from notsodeep.nn.solvers import SOLVERS, stepper
 
@@ -127,6 +127,8 @@ class DEQNet(nn.Module):
         )
         self.last_solve: SolveReport | None = None
         kind = check_dtype(dtype)
+        require_resolvable(self.solve_options.tol, kind)
+        require_resolvable(self.solve_options.backward_tol, kind, "backward_tol")
         generator = torch.Generator().manual_seed(count(seed, "seed", minimum=0))
         self.phi = TensorActivation(deq.activation)
         self.recurrent = standard_entries((self.width, self.width), initialization, generator, kind)
@@ -189,17 +191,18 @@ class DEQNet(nn.Module):
         return drive if self.bias is None else drive + math.sqrt(self.deq.bias) * self.bias
 
     def equilibrium(self, x: Tensor, start: Tensor | None = None) -> Tensor:
-        """z*, (batch, width); `start` is a state to begin from, e.g. that of a nearby input."""
+        """z*, (batch, width); `start` is a state to begin from, e.g. that of a nearby input (not when unrolling)."""
         check_input(x, self.in_features, self.recurrent)
         root = math.sqrt(self.width)
         if start is not None:
             if start.shape != (x.shape[0], self.width):
                 raise InputError(f"start has shape {tuple(start.shape)} but must be ({x.shape[0]}, {self.width})")
             start = start.detach() * root
-        state, self.last_solve = equilibrium(
-            self.recurrent, self.drive(x), self._factor, self.phi, self.solve_options, start
-        )
-        return state / root
+        with full_precision(x):
+            state, self.last_solve = equilibrium(
+                self.recurrent, self.drive(x), self._factor, self.phi, self.solve_options, start
+            )
+            return state / root
 
     def forward(self, x: Tensor, start: Tensor | None = None) -> Tensor:
         """f(x) = a z*, (batch, out_features)."""
