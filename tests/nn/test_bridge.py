@@ -10,7 +10,7 @@ import torch
 
 import notsodeep as nsd
 from notsodeep import nn
-from notsodeep.checks import InputError
+from notsodeep.checks import ConvergenceWarning, InputError
 from notsodeep.nn.bridge import as_activation
 
 
@@ -290,3 +290,60 @@ def test_a_module_is_asked_as_it_would_be_used():
 def test_arguments_without_a_meaning_are_refused(arguments, message):
     with pytest.raises(InputError, match=message):
         nn.match_module(nn.DEQNet(nsd.DEQ("tanh", 0.1, 0.5), 3, 4), gaussian(4, 3), **arguments)
+
+
+def test_mixed_layers_remember_what_each_of_them_learns(tmp_path):
+    net = nn.ExplicitNet(nsd.Explicit(["leaky_relu", "tanh"]), 6, [9, 8], learnable=True)
+    again = nn.load(nn.save(net, tmp_path / "net.safetensors"))
+    assert [name for name, _ in again.named_parameters()] == [name for name, _ in net.named_parameters()]
+    one = nn.ExplicitNet(nsd.Explicit(["relu", "tanh"]), 6, 9, learnable="scale")
+    assert [len(list(phi.parameters())) for phi in one.activations] == [1, 1]
+    with pytest.raises(InputError, match="3 entries for 2 layers"):
+        nn.ExplicitNet(nsd.Explicit(["relu", "tanh"]), 6, 9, learnable=[["scale"], [], []])
+
+
+def test_learnable_numbers_keep_the_digits_of_the_network():
+    phi = nsd.activation("leaky_relu", a=1.0, b=0.1) * (1 / 3)
+    net = nn.ExplicitNet(nsd.Explicit([phi]), 3, 4, learnable=True, dtype=torch.float64)
+    assert float(net.activations[0].scale.detach()) == 1 / 3
+    assert float(net.activations[0].slopes.detach()[0]) == 0.1
+
+
+def test_loading_judges_the_weights_that_were_saved(tmp_path):
+    path = tmp_path / "net.safetensors"
+    net = nn.DEQNet(nsd.DEQ("tanh", 0.05, 0.8), 3, 40)
+    with torch.no_grad():
+        net.recurrent.mul_(10)
+    nn.save(net, path)
+    with pytest.warns(ConvergenceWarning, match="≥ 1"):
+        nn.load(path)
+    with pytest.warns(ConvergenceWarning):
+        wild = nn.DEQNet(nsd.DEQ("tanh", 0.9, 0.8), 3, 40)
+    with torch.no_grad():
+        wild.recurrent.mul_(0.1)
+    nn.load(nn.save(wild, path))  # a warning here would be an error
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda text: "{",
+        lambda text: "[]",
+        lambda text: "{}",
+        lambda text: text.replace("float32", "load"),
+        lambda text: text.replace('"width": 3', '"width": 4'),
+        lambda text: text.replace('"width": 3', '"width": null'),
+        lambda text: text.replace('"options": {', '"options": {"unheard": 1, '),
+    ],
+)
+def test_damaged_descriptions_are_refused_in_one_way(tmp_path, change):
+    import safetensors.torch
+
+    path = nn.save(nn.DEQNet(nsd.DEQ("relu", 0.1, 0.8), 2, 3), tmp_path / "net.safetensors")
+    with safetensors.safe_open(str(path), framework="pt") as file:
+        tensors, metadata = {name: file.get_tensor(name) for name in file.keys()}, file.metadata()  # noqa: SIM118
+    (key,) = metadata
+    assert change(metadata[key]) != metadata[key]
+    safetensors.torch.save_file(tensors, path, {key: change(metadata[key])})
+    with pytest.raises(InputError, match="is damaged"):
+        nn.load(path)

@@ -42,6 +42,7 @@ def train(
 ) -> None:
     """Train a network and report loss, accuracy and solver iterations."""
     from notsodeep import nn
+    from notsodeep.nn.export import writable
 
     choice(model, ("deq", "explicit"), "model")
     if not 0 < positive(test_share, "test_share") < 1:
@@ -66,6 +67,10 @@ def train(
     else:
         network = nn.ExplicitNet(match(deq, tau0=1.0).network, *shape, seed=seed)
     targets = np.eye(len(names))[labels] if loss == "squared" else labels
+    if out is not None:
+        writable(out, "out")
+    # of fresh weights, hence before training: a network that cannot be certified costs nothing
+    certificate = _certify(plain, X[kept], labels[kept], width, seed) if certify else None
     text = f"{model} on {source.name}"
     with progress(text, quiet=json) as step:
         history = nn.fit(
@@ -84,7 +89,6 @@ def train(
             progress=lambda epoch, total: step(f"{text}: {epoch}", epoch.epoch / total),
         )
     accuracy = _accuracy(network, X[held], labels[held])
-    certificate = _certify(plain, X[kept], labels[kept], width, seed) if certify else None
     if out is not None:
         nn.save(network, out)
     summary: dict[str, Any] = {
@@ -102,11 +106,11 @@ def train(
         summary["certificate"] = {
             "holds": certificate.holds,
             "lambda0": certificate.lambda0,
-            "max_step": certificate.max_step,
-            "margins": [line.margin for line in certificate.inequalities],
+            "max_step": _finite(certificate.max_step),
+            "margins": [_finite(line.margin) for line in certificate.inequalities],
             "required_readout": certificate.required_readout,
-            # infinity has no JSON form: null says that no width suffices
-            "required_width": certificate.required_width if np.isfinite(certificate.required_width) else None,
+            "required_width": _finite(certificate.required_width),
+            "obstacle": certificate.obstacle,
         }
     if json:
         emit(json_module.loads(json_module.dumps(summary)))
@@ -117,6 +121,11 @@ def train(
     say(f"test accuracy {accuracy:.4f} after {len(history.epochs)} epochs" + (f"; saved {out}" if out else ""))
     if certificate is not None:
         say(str(certificate))
+
+
+def _finite(value: float) -> float | None:
+    """Infinity and nan have no JSON form: null."""
+    return value if np.isfinite(value) else None
 
 
 def _row(epoch: Any) -> list[str]:

@@ -6,6 +6,7 @@ import copy
 import inspect
 import math
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,7 +21,7 @@ from notsodeep.matching import Match, match
 from notsodeep.models import DEQ
 from notsodeep.nn.initialization import spectral_norm
 from notsodeep.nn.networks import DEQNet, ExplicitNet
-from notsodeep.nn.training import History, fit
+from notsodeep.nn.training import History, evaluating, fit
 
 __all__ = ["Assumption", "ModuleMatch", "match_module"]
 
@@ -309,15 +310,8 @@ def _outputs(module: Any, X: Tensor) -> Tensor | None:
     """What the module says at X, (n, outputs), without dropout and the like; None for bare weights."""
     if not callable(module):
         return None
-    modes = {one: one.training for one in module.modules()} if isinstance(module, torch.nn.Module) else {}
-    try:
-        for one in modes:
-            one.training = False
-        with torch.no_grad():
-            outputs = module(X)
-    finally:
-        for one, training in modes.items():
-            one.training = training
+    with torch.no_grad(), evaluating(module) if isinstance(module, torch.nn.Module) else nullcontext():
+        outputs = module(X)
     if isinstance(outputs, tuple | list) and outputs:
         outputs = outputs[0]
     if not isinstance(outputs, Tensor) or outputs.ndim not in (1, 2) or len(outputs) != len(X):

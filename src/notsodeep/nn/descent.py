@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from notsodeep.checks import count, positive
+from notsodeep.checks import InputError, count, positive
 from notsodeep.nn.certificate import (
     Certificate,
     ReluWeights,
@@ -95,6 +95,8 @@ def descend(net: DEQNet, X: Tensor, y: Tensor, *, steps: int = 100, step: float 
     """
     start = certificate(net, X, y, width=False)
     target = check_target(net, X, y)
+    if step is None and np.isnan(start.max_step):
+        raise InputError(f"‖W‖ = {start.norms.W:.4g} ≥ 1 admits no step; lower recurrent, or pass step=")
     rate = 0.99 * start.max_step if step is None else positive(step, "step")
     weights = first = ReluWeights.of(net)
     state: Tensor | None = None
