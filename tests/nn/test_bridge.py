@@ -347,3 +347,9 @@ def test_damaged_descriptions_are_refused_in_one_way(tmp_path, change):
     safetensors.torch.save_file(tensors, path, {key: change(metadata[key])})
     with pytest.raises(InputError, match="is damaged"):
         nn.load(path)
+
+
+def test_a_function_bound_to_single_precision_is_refused_clearly():
+    weight = torch.full((1,), 0.1)
+    with pytest.raises(InputError, match="cannot be evaluated elementwise in float64"):
+        as_activation(lambda x: torch.nn.functional.prelu(x, weight))

@@ -307,3 +307,24 @@ def test_patience_ends_with_the_best_weights_even_when_epochs_run_out():
     with torch.no_grad():
         loss = float(torch.nn.functional.cross_entropy(net(held[0]), held[1]))
     assert loss == pytest.approx(history.epochs[history.best - 1].validation_loss, rel=1e-5)
+
+
+def test_the_train_command_trains_networks_that_can_be_compared(tmp_path):
+    from notsodeep.commands.train import train
+
+    path = tmp_path / "net.safetensors"
+    train(model="deq", width=16, epochs=1, tol=1e-4, out=path, json=True)
+    implicit = nn.load(path)
+    assert implicit.deq == nsd.DEQ("relu", 0.2, 0.8).centered(1.0)
+    train(model="explicit", width=16, epochs=1, out=path, json=True)
+    assert nn.load(path).explicit == nsd.match(nsd.DEQ("relu", 0.2, 0.8), tau0=1.0).network
+
+
+def test_the_train_command_refuses_before_it_trains(tmp_path, monkeypatch):
+    from notsodeep.commands.train import train
+
+    monkeypatch.setattr(nn, "fit", lambda *_, **__: pytest.fail("training began"))
+    with pytest.raises(InputError, match="for relu and normalized_relu"):
+        train(activation="tanh", width=16, epochs=1, certify=True)
+    with pytest.raises(InputError, match=r"out=.*does not exist"):
+        train(width=16, epochs=1, out=tmp_path / "absent" / "net.safetensors")

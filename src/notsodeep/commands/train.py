@@ -105,10 +105,10 @@ def train(
     if certificate is not None:
         summary["certificate"] = {
             "holds": certificate.holds,
-            "lambda0": certificate.lambda0,
+            "lambda0": _finite(certificate.lambda0),
             "max_step": _finite(certificate.max_step),
             "margins": [_finite(line.margin) for line in certificate.inequalities],
-            "required_readout": certificate.required_readout,
+            "required_readout": _finite(certificate.required_readout),
             "required_width": _finite(certificate.required_width),
             "obstacle": certificate.obstacle,
         }

@@ -294,6 +294,10 @@ def as_activation(given: Any) -> Activation:
         return activation(through_torch)
     except (TypeError, AttributeError):  # not a function of tensors
         return activation(given)
+    except RuntimeError as error:
+        raise InputError(
+            f"activation={given!r} cannot be evaluated elementwise in float64 ({error}); pass a name or an nn.Module"
+        ) from None
 
 
 def _candidate(function: Any) -> Activation | None:
