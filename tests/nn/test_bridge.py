@@ -10,7 +10,8 @@ import torch
 
 import notsodeep as nsd
 from notsodeep import nn
-from notsodeep.checks import InputError
+from notsodeep.checks import ConvergenceWarning, InputError
+from notsodeep.nn.bridge import as_activation
 
 
 def gaussian(n: int, p: int, seed: int = 0, dtype: torch.dtype = torch.float32) -> torch.Tensor:
@@ -196,3 +197,159 @@ def test_files_hold_no_pickle(tmp_path):
     size = int.from_bytes(path.read_bytes()[:8], "little")
     header = json.loads(path.read_bytes()[8 : 8 + size])
     assert set(header) == {"__metadata__", "input", "readout", "recurrent"}
+
+
+def test_an_uncentred_deq_is_not_trusted_and_a_centred_one_is():
+    deq, X = nsd.DEQ("relu", 0.2, 0.8), gaussian(80, 400)
+    name = "|E φ(τ*ξ)|/√Var φ(τ*ξ)"
+    plain = nn.match_module(nn.DEQNet(deq, 400, 300), X)
+    assert [one.name for one in plain.assumptions if not one.holds] == [name]
+    assert "centered(tau0)" in str(plain)
+    centred = nn.match_module(nn.DEQNet(deq.centered(plain.tau0), 400, 300), X)
+    assert centred.trustworthy, str(centred)
+
+
+def test_biases_inside_linear_layers_count():
+    theirs = Theirs(200, 100)
+    theirs.W.bias = torch.nn.Parameter(torch.full((200,), 0.3))
+    theirs.U.bias = torch.nn.Parameter(torch.full((200,), 0.4))
+    for own, expected in ((None, 0.7), (torch.full((200,), 0.1), 0.8)):
+        found = nn.match_module(theirs, gaussian(30, 100), bias=own)
+        (assumption,) = [one for one in found.assumptions if "bias" in one.name]
+        assert assumption.value == pytest.approx(expected, rel=1e-6)
+        assert not found.trustworthy
+
+
+def half_tanh() -> torch.nn.Module:
+    class Tanh(torch.nn.Module):
+        def forward(self, x):
+            return 0.5 * torch.tanh(x)
+
+    return Tanh()
+
+
+def relu(x):
+    return 1.4 * torch.relu(x)
+
+
+@pytest.mark.parametrize(
+    "function", [torch.nn.Hardtanh(-3, 3), torch.nn.Softplus(beta=5), relu, half_tanh(), torch.nn.GELU("tanh")]
+)
+def test_a_familiar_name_does_not_hide_other_values(function):
+    grid = np.linspace(-4, 4, 101)
+    expected = function(torch.as_tensor(grid)).numpy()
+    np.testing.assert_allclose(as_activation(function)(grid), expected, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("function", "text"),
+    [
+        (torch.nn.PReLU(init=0.1), "leaky_relu(x; a=1, b=0.1)"),
+        (torch.nn.LeakyReLU(0.2), "leaky_relu(x; a=1, b=0.2)"),
+        (torch.nn.GELU(), "gelu(x)"),
+        (torch.nn.functional.silu, "swish(x)"),
+    ],
+)
+def test_familiar_functions_are_recognised(function, text):
+    assert str(as_activation(function)) == text
+
+
+def test_a_module_is_asked_as_it_would_be_used():
+    class Noisy(Theirs):
+        def __init__(self, result) -> None:
+            super().__init__(60, 20)
+            self.dropout, self.result = torch.nn.Dropout(0.9), result
+            self.dropout.eval()
+
+        def forward(self, x):
+            assert not self.training
+            return self.result(super().forward(x))
+
+    for result, outputs in ((lambda y: y[:, 0], 1), (lambda y: (y, None), 2)):
+        module = Noisy(result)
+        found = nn.match_module(module, gaussian(30, 20), distill=1)
+        assert found.network.out_features == outputs
+        assert module.training
+        assert not module.dropout.training
+    with pytest.raises(InputError, match="wrap it"):
+        nn.match_module(Noisy(lambda y: y[None]), gaussian(30, 20))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"weight": torch.eye(4)}, "a DEQNet has its own"),
+        ({"activation": "relu"}, "a DEQNet has its own"),
+        ({"width": 0}, "width=0"),
+        ({"out_features": 0}, "out_features=0"),
+        ({"batchsize": 4, "distill": 1}, "did you mean 'batch_size'"),
+        ({"epochs": 4, "distill": 1}, "no option 'epochs'"),
+        ({"distill": -1}, "distill=-1"),
+    ],
+)
+def test_arguments_without_a_meaning_are_refused(arguments, message):
+    with pytest.raises(InputError, match=message):
+        nn.match_module(nn.DEQNet(nsd.DEQ("tanh", 0.1, 0.5), 3, 4), gaussian(4, 3), **arguments)
+
+
+def test_mixed_layers_remember_what_each_of_them_learns(tmp_path):
+    net = nn.ExplicitNet(nsd.Explicit(["leaky_relu", "tanh"]), 6, [9, 8], learnable=True)
+    again = nn.load(nn.save(net, tmp_path / "net.safetensors"))
+    assert [name for name, _ in again.named_parameters()] == [name for name, _ in net.named_parameters()]
+    one = nn.ExplicitNet(nsd.Explicit(["relu", "tanh"]), 6, 9, learnable="scale")
+    assert [len(list(phi.parameters())) for phi in one.activations] == [1, 1]
+    with pytest.raises(InputError, match="3 entries for 2 layers"):
+        nn.ExplicitNet(nsd.Explicit(["relu", "tanh"]), 6, 9, learnable=[["scale"], [], []])
+
+
+def test_learnable_numbers_keep_the_digits_of_the_network():
+    phi = nsd.activation("leaky_relu", a=1.0, b=0.1) * (1 / 3)
+    net = nn.ExplicitNet(nsd.Explicit([phi]), 3, 4, learnable=True, dtype=torch.float64)
+    assert float(net.activations[0].scale.detach()) == 1 / 3
+    assert float(net.activations[0].slopes.detach()[0]) == 0.1
+
+
+def test_loading_judges_the_weights_that_were_saved(tmp_path):
+    path = tmp_path / "net.safetensors"
+    net = nn.DEQNet(nsd.DEQ("tanh", 0.05, 0.8), 3, 40)
+    with torch.no_grad():
+        net.recurrent.mul_(10)
+    nn.save(net, path)
+    with pytest.warns(ConvergenceWarning, match="≥ 1"):
+        nn.load(path)
+    with pytest.warns(ConvergenceWarning):
+        wild = nn.DEQNet(nsd.DEQ("tanh", 0.9, 0.8), 3, 40)
+    with torch.no_grad():
+        wild.recurrent.mul_(0.1)
+    nn.load(nn.save(wild, path))  # a warning here would be an error
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda text: "{",
+        lambda text: "[]",
+        lambda text: "{}",
+        lambda text: text.replace("float32", "load"),
+        lambda text: text.replace('"width": 3', '"width": 4'),
+        lambda text: text.replace('"width": 3', '"width": null'),
+        lambda text: text.replace('"options": {', '"options": {"unheard": 1, '),
+    ],
+)
+def test_damaged_descriptions_are_refused_in_one_way(tmp_path, change):
+    import safetensors.torch
+
+    path = nn.save(nn.DEQNet(nsd.DEQ("relu", 0.1, 0.8), 2, 3), tmp_path / "net.safetensors")
+    with safetensors.safe_open(str(path), framework="pt") as file:
+        tensors, metadata = {name: file.get_tensor(name) for name in file.keys()}, file.metadata()  # noqa: SIM118
+    (key,) = metadata
+    assert change(metadata[key]) != metadata[key]
+    safetensors.torch.save_file(tensors, path, {key: change(metadata[key])})
+    with pytest.raises(InputError, match="is damaged"):
+        nn.load(path)
+
+
+def test_a_function_bound_to_single_precision_is_refused_clearly():
+    weight = torch.full((1,), 0.1)
+    with pytest.raises(InputError, match="cannot be evaluated elementwise in float64"):
+        as_activation(lambda x: torch.nn.functional.prelu(x, weight))

@@ -146,3 +146,44 @@ def test_bad_targets_are_refused():
         nn.certificate(net, on_sphere(2, 4), targets(3))
     with pytest.raises(InputError, match="NaN"):
         nn.certificate(net, on_sphere(2, 4), torch.tensor([1.0, math.nan]))
+
+
+def test_a_large_weight_leaves_nothing_to_promise():
+    net = nn.ling23_network(60, 8, 0.4, on_failure="ignore", max_iter=20)
+    X, y = on_sphere(4, 8), targets(4)
+    found = nn.certificate(net, X, y)
+    assert found.norms.W >= 1
+    assert not found
+    assert math.isnan(found.max_step)
+    assert all(math.isnan(line.margin) for line in found.inequalities)
+    assert "≥ 1" in str(found)
+    assert "lower recurrent" in found.obstacle
+    with pytest.raises(InputError, match="admits no step"):
+        nn.descend(net, X, y, steps=1)
+
+
+def test_equal_inputs_are_the_reason_that_is_given():
+    net, X = nn.ling23_network(200, 8, 0.02), on_sphere(4, 8)
+    found = nn.certificate(net, torch.cat([X, 2 * X[:1]]), targets(5))
+    assert found.lambda0 == 0
+    assert math.isinf(found.required_width)
+    assert "two point the same way" in str(found)
+    with pytest.raises(InputError, match="X is zero"):
+        nn.certificate(net, torch.zeros(2, 8, dtype=torch.float64), targets(2))
+
+
+def test_an_exact_fit_breaks_no_promise():
+    net, X, _ = certified()
+    seen = nn.descend(net, X, net(X)[:, 0].detach(), steps=5)
+    assert all(seen.checks.values()), seen
+
+
+def test_the_monitor_measures_the_norm_where_the_bound_is_too_weak():
+    net, X, y = nn.ling23_network(64, 20, 0.1), on_sphere(6, 20), 30 * targets(6)
+    before = ReluWeights.of(net).W
+    seen = nn.descend(net, X, y, steps=3, step=5e-4)
+    after = ReluWeights.of(net).W
+    true = float(torch.linalg.matrix_norm(after, 2))
+    weak = float(torch.linalg.matrix_norm(before, 2) + (after - before).norm())
+    assert weak >= 1
+    assert seen.norm[-1] == pytest.approx(true, rel=1e-9)

@@ -87,3 +87,13 @@ def test_unknown_kinds_and_modules_are_refused():
         nn.empirical_kernel(explicit, torch.zeros(1, 5), "ntk_frozen_input")
     with pytest.raises(InputError, match="must be a DEQNet or an ExplicitNet"):
         nn.empirical_kernel(torch.nn.Linear(2, 2), torch.zeros(1, 2))
+
+
+def test_everything_stays_on_the_device_of_the_network():
+    net = nn.DEQNet(nsd.DEQ("tanh", 0.2, 0.8), 5, 32, backward="implicit")
+    x = torch.ones(3, 5)
+    with torch.device("meta"):  # a tensor made without naming its device lands there
+        kernel = nn.empirical_kernel(net, x, kind="ntk")
+        net(x)
+    assert kernel.device == x.device
+    assert net.last_solve.sample_iterations.device == x.device

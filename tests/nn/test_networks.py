@@ -213,3 +213,8 @@ def test_the_gram_matrix_at_width_4096():
     errors = [np.mean([gram_error(w, "gaussian", s, x, limit) for s in range(3)]) for w in (256, 1024, 4096)]
     assert np.polyfit(np.log([256, 1024, 4096]), np.log(errors), 1)[0] == pytest.approx(-0.5, abs=0.15)
     assert errors[-1] < 0.065
+
+
+def test_common_names_of_the_tolerance_are_understood():
+    with pytest.raises(InputError, match="did you mean 'tol'"):
+        nn.DEQNet(nsd.DEQ("tanh", 0.2, 0.8), 5, 32, tolerance=1e-3)

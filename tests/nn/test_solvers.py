@@ -11,7 +11,7 @@ import torch
 import notsodeep as nsd
 from notsodeep import nn
 from notsodeep.checks import ConvergenceWarning, InputError, NotConvergedError
-from notsodeep.nn.fixed_point import solve
+from notsodeep.nn.fixed_point import relative_residuals, solve
 from notsodeep.nn.implicit import Adjoint
 from notsodeep.nn.solvers import SOLVERS, gmres, stepper
 
@@ -173,7 +173,7 @@ def test_diverging_samples_are_reported_and_do_not_spoil_the_others(solver):
 
 
 def test_a_tolerance_below_the_resolution_is_refused():
-    net = nn.DEQNet(DEQ, 20, 30, tol=1e-9)
+    net = nn.DEQNet(DEQ, 20, 30, tol=1e-9, dtype=torch.float64).float()
     with pytest.raises(InputError, match=r"tol=1e-09 is below what torch.float32 resolves.*float64"):
         net(data(dtype=torch.float32))
     assert net.double()(data()).isfinite().all()
@@ -200,3 +200,95 @@ def test_a_tolerance_below_the_resolution_is_refused():
 def test_misspelt_names_are_refused_with_the_nearest_one(solver, options, message):
     with pytest.raises(InputError, match=message):
         nn.DEQNet(DEQ, 5, 10, solver=solver, **options)
+
+
+def rescaled_gradients(scale: float, **options) -> tuple[torch.Tensor, nn.DEQNet]:
+    net = nn.DEQNet(nsd.DEQ("tanh", 0.2, 0.8), 5, 64, tol=1e-5, **options)
+    x = torch.randn(4, 5, generator=torch.Generator().manual_seed(3))
+    (net(x).sum() * scale).backward()
+    return net.recurrent.grad / scale, net
+
+
+@pytest.mark.parametrize("solver", ["picard", "anderson", "broyden", "newton"])
+@pytest.mark.parametrize("scale", [1e-22, 1e24])
+def test_gradients_do_not_depend_on_the_size_of_the_loss(solver, scale):
+    expected, _ = rescaled_gradients(1.0, solver=solver)
+    found, net = rescaled_gradients(scale, solver=solver)
+    assert net.last_solve.backward.converged
+    assert net.last_solve.backward.iterations > 1
+    assert float((found - expected).norm() / expected.norm()) < 1e-4
+
+
+@pytest.mark.parametrize("backward", ["implicit", "unrolled", "phantom"])
+def test_faint_inputs_are_solved_too(backward):
+    net = nn.DEQNet(nsd.DEQ("tanh", 0.2, 0.8), 5, 64, tol=1e-5, backward=backward)
+    exact = nn.DEQNet(nsd.DEQ("tanh", 0.2, 0.8), 5, 64, tol=1e-12, dtype=torch.float64)
+    exact.load_state_dict(net.state_dict())
+    x = 1e-25 * torch.randn(4, 5, generator=torch.Generator().manual_seed(3))
+    found, expected = net.equilibrium(x).detach(), exact.equilibrium(x.double()).detach()
+    assert net.last_solve.converged
+    assert float(((found - expected) * 1e25).norm() / (expected * 1e25).norm()) < 1e-4
+
+
+@pytest.mark.parametrize("backward", ["implicit", "unrolled"])
+def test_divergence_is_never_called_convergence(backward):
+    net = nn.DEQNet(
+        nsd.DEQ("relu", 1.9, 0.8), 4, 20, seed=26, solver="picard", backward=backward, max_iter=400, on_failure="ignore"
+    )
+    net(torch.randn(3, 4, generator=torch.Generator().manual_seed(0)))
+    assert not net.last_solve.converged
+    assert net.last_solve.residual > 1e-3
+
+
+def test_residuals_at_every_magnitude():
+    image = torch.tensor([[3.0, 4.0]]) * torch.tensor([1.0, 1e-30, 1e30, 0.0, 1e-30])[:, None]
+    step = torch.tensor([[0.3, 0.4]]) * torch.tensor([1.0, 1e-30, 1e30, 0.0, 1e10])[:, None]
+    found = relative_residuals(image, step)
+    torch.testing.assert_close(found[:3], torch.full((3,), 0.1))
+    assert found[3] == 0
+    assert found[4] > 1e30
+    bad = torch.tensor([[1.0, torch.nan], [1.0, torch.inf], [0.0, 0.0]])
+    assert relative_residuals(bad, torch.ones(3, 2)).tolist() == [torch.inf] * 3
+    assert relative_residuals(torch.ones(3, 2), bad)[:2].isfinite().logical_not().all()
+
+
+def test_unrolling_has_no_use_for_a_warm_start():
+    net = nn.DEQNet(nsd.DEQ("tanh", 0.2, 0.8), 5, 32, backward="unrolled")
+    x = torch.ones(2, 5)
+    with torch.no_grad():
+        start = net.equilibrium(x)
+        assert net.equilibrium(x, start).shape == start.shape
+    with pytest.raises(InputError, match="cut the graph"):
+        net(x, start=start)
+
+
+@pytest.mark.parametrize("backward", ["implicit", "unrolled", "phantom"])
+@pytest.mark.parametrize("name", ["tol", "backward_tol"])
+def test_a_tolerance_below_rounding_is_refused_at_once(backward, name):
+    with pytest.raises(InputError, match=f"{name}=1e-09 is below"):
+        nn.DEQNet(nsd.DEQ("tanh", 0.2, 0.8), 5, 32, backward=backward, **{name: 1e-9})
+
+
+def test_the_phantom_residual_is_that_of_the_returned_state():
+    net = nn.DEQNet(nsd.DEQ("tanh", 0.2, 0.8), 5, 64, tol=1e-2, backward="phantom", phantom_steps=2, solver="picard")
+    x = torch.randn(4, 5, generator=torch.Generator().manual_seed(3))
+    state = net.equilibrium(x) * 8
+    weights = net.effective_weights()
+    image = torch.tanh(state @ weights.W.t() + x @ weights.U.t())
+    expected = (image - state).norm(dim=1) / image.norm(dim=1)
+    torch.testing.assert_close(net.last_solve.residuals, expected.detach(), rtol=1e-3, atol=0)
+
+
+def test_autocast_does_not_touch_the_solve():
+    x = torch.randn(4, 5, generator=torch.Generator().manual_seed(3))
+    gradients = []
+    for enabled in (False, True):
+        net = nn.DEQNet(nsd.DEQ("tanh", 0.2, 0.8), 5, 64)
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=enabled):
+            state = net.equilibrium(x)
+            assert state.dtype == torch.float32
+            assert net.last_solve.converged
+            (state**2).sum().backward()
+        assert net.last_solve.backward.converged
+        gradients.append(net.recurrent.grad)
+    torch.testing.assert_close(*gradients)

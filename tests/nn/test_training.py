@@ -150,7 +150,7 @@ def test_checkpoints_of_another_training_are_refused(tmp_path):
         nn.fit(shallow(), x, y, epochs=2, lr=0.5, checkpoint=path)
     with pytest.raises(InputError, match="other data"):
         nn.fit(shallow(), x + 1, y, epochs=2, checkpoint=path)
-    with pytest.raises(InputError, match="shapes"):
+    with pytest.raises(InputError, match="another network"):
         nn.fit(deep(), x, y, epochs=2, checkpoint=path)
     nn.save(shallow(), path)
     with pytest.raises(InputError, match="no training state"):
@@ -174,7 +174,7 @@ def test_checkpoints_of_another_training_are_refused(tmp_path):
         ({"y": torch.zeros(120)}, "network gives"),
         ({"X": torch.full((120, 8), torch.nan)}, "NaN"),
         ({"X": torch.zeros(0, 8), "y": torch.zeros(0, dtype=torch.long)}, "at least one sample"),
-        ({"X": torch.zeros(120, 7)}, r"takes \(batch, 8\)"),
+        ({"X": torch.zeros(120, 7)}, "X has 7 features but the network takes 8"),
     ],
 )
 def test_bad_arguments_are_refused(change, message):
@@ -217,3 +217,114 @@ def test_the_train_command(tmp_path, model, capsys):
     assert "test accuracy" in capsys.readouterr().out
     with pytest.raises(InputError, match="did you mean 'explicit'"):
         train(**{**options, "model": "explicitt"})
+
+
+def small(**options) -> nn.ExplicitNet:
+    return nn.ExplicitNet(nsd.Explicit(["tanh"]), 4, 8, 3, **options)
+
+
+def rows(n: int = 12, p: int = 4) -> torch.Tensor:
+    return torch.randn(n, p, generator=torch.Generator().manual_seed(0))
+
+
+LABELS = torch.arange(12) % 3
+
+
+@pytest.mark.parametrize(
+    ("X", "y", "arguments", "message"),
+    [
+        (rows(), LABELS + 1, {}, "y holds the label 3"),
+        (rows(), LABELS, {"validation": (rows(), LABELS + 1)}, "validation y holds the label 3"),
+        (rows(p=5), LABELS, {}, "X has 5 features but the network takes 4"),
+        (rows(), LABELS, {"validation": (rows(p=5), LABELS)}, "validation X has 5 features"),
+        (rows(), LABELS, {"checkpoint": "absent/run.safetensors"}, "folder 'absent' does not exist"),
+        (rows(), LABELS, {"validation": 0.2}, "must be a pair"),
+        (rows(), LABELS, {"seed": 2**70}, "must be below"),
+        (rows(), ["a", "b", "c"] * 4, {}, "number the classes"),
+        (rows(), torch.zeros(12, 2), {}, r"y has shape \(2,\) a sample but the network gives \(3,\)"),
+    ],
+)
+def test_mistakes_are_found_before_the_first_step(X, y, arguments, message):
+    net = small()
+    before = {name: value.clone() for name, value in net.state_dict().items()}
+    with pytest.raises(InputError, match=message):
+        nn.fit(net, X, y, epochs=1, batch_size=3, **arguments)
+    assert all(torch.equal(value, before[name]) for name, value in net.state_dict().items())
+
+
+def test_seeds_of_networks_have_a_limit_too():
+    with pytest.raises(InputError, match="must be below"):
+        small(seed=2**70)
+
+
+def test_a_checkpoint_belongs_to_its_network(tmp_path):
+    path = tmp_path / "run.safetensors"
+    nn.fit(small(), rows(), LABELS, epochs=1, checkpoint=path)
+    other = nn.ExplicitNet(nsd.Explicit(["relu"]), 4, 8, 3)
+    with pytest.raises(InputError, match="another network"):
+        nn.fit(other, rows(), LABELS, epochs=2, checkpoint=path)
+    foreign = tmp_path / "foreign.safetensors"
+    nn.fit(torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.Tanh()), rows(), LABELS, epochs=1, checkpoint=foreign)
+    with pytest.raises(InputError, match="another network"):
+        nn.fit(
+            torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.ReLU()), rows(), LABELS, epochs=2, checkpoint=foreign
+        )
+
+
+@pytest.mark.parametrize("damage", ["json", "keys", "tensors"])
+def test_damaged_checkpoints_leave_the_network_alone(tmp_path, damage):
+    import safetensors.torch
+
+    from notsodeep.nn.export import read_tensors
+
+    path = tmp_path / "run.safetensors"
+    nn.fit(small(), rows(), LABELS, epochs=1, checkpoint=path)
+    tensors, metadata = read_tensors(path)
+    if damage == "tensors":
+        del tensors["net/readout"]
+    else:
+        metadata["training"] = "{" if damage == "json" else "{}"
+    safetensors.torch.save_file(tensors, path, metadata)
+    net = small(seed=1)
+    before = net.readout.detach().clone()
+    with pytest.raises(InputError, match="is damaged"):
+        nn.fit(net, rows(), LABELS, epochs=2, checkpoint=path)
+    assert torch.equal(net.readout, before)
+
+
+def test_validation_leaves_the_mode_as_it_was():
+    net = torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.Dropout())
+    nn.fit(net, rows(), LABELS, epochs=1, validation=(rows(), LABELS))
+    assert net.training
+    assert net[1].training
+
+
+def test_patience_ends_with_the_best_weights_even_when_epochs_run_out():
+    net, held = small(), (rows(), (LABELS + 1) % 3)  # what is learnt is wrong there: the loss rises
+    history = nn.fit(net, rows(), LABELS, epochs=6, validation=held, patience=50, lr=0.1)
+    assert history.best < 6
+    assert not history.stopped_early
+    with torch.no_grad():
+        loss = float(torch.nn.functional.cross_entropy(net(held[0]), held[1]))
+    assert loss == pytest.approx(history.epochs[history.best - 1].validation_loss, rel=1e-5)
+
+
+def test_the_train_command_trains_networks_that_can_be_compared(tmp_path):
+    from notsodeep.commands.train import train
+
+    path = tmp_path / "net.safetensors"
+    train(model="deq", width=16, epochs=1, tol=1e-4, out=path, json=True)
+    implicit = nn.load(path)
+    assert implicit.deq == nsd.DEQ("relu", 0.2, 0.8).centered(1.0)
+    train(model="explicit", width=16, epochs=1, out=path, json=True)
+    assert nn.load(path).explicit == nsd.match(nsd.DEQ("relu", 0.2, 0.8), tau0=1.0).network
+
+
+def test_the_train_command_refuses_before_it_trains(tmp_path, monkeypatch):
+    from notsodeep.commands.train import train
+
+    monkeypatch.setattr(nn, "fit", lambda *_, **__: pytest.fail("training began"))
+    with pytest.raises(InputError, match="for relu and normalized_relu"):
+        train(activation="tanh", width=16, epochs=1, certify=True)
+    with pytest.raises(InputError, match=r"out=.*does not exist"):
+        train(width=16, epochs=1, out=tmp_path / "absent" / "net.safetensors")

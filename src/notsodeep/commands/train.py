@@ -42,6 +42,7 @@ def train(
 ) -> None:
     """Train a network and report loss, accuracy and solver iterations."""
     from notsodeep import nn
+    from notsodeep.nn.export import writable
 
     choice(model, ("deq", "explicit"), "model")
     if not 0 < positive(test_share, "test_share") < 1:
@@ -57,7 +58,8 @@ def train(
     held, kept = np.split(order, [max(1, round(test_share * len(X)))])
     if len(kept) == 0:
         raise InputError(f"data={data!r} has only {len(X)} samples; nothing is left to train on")
-    deq = DEQ(parse_activation(activation, param or []), recurrent, input)
+    plain = DEQ(parse_activation(activation, param or []), recurrent, input)
+    deq = plain.centered(1.0)  # the match speaks of it: both models then compute nearly the same kernel
     shape = (X.shape[1], width, len(names))
     network: Any
     if model == "deq":
@@ -65,6 +67,10 @@ def train(
     else:
         network = nn.ExplicitNet(match(deq, tau0=1.0).network, *shape, seed=seed)
     targets = np.eye(len(names))[labels] if loss == "squared" else labels
+    if out is not None:
+        writable(out, "out")
+    # of fresh weights, hence before training: a network that cannot be certified costs nothing
+    certificate = _certify(plain, X[kept], labels[kept], width, seed) if certify else None
     text = f"{model} on {source.name}"
     with progress(text, quiet=json) as step:
         history = nn.fit(
@@ -83,7 +89,6 @@ def train(
             progress=lambda epoch, total: step(f"{text}: {epoch}", epoch.epoch / total),
         )
     accuracy = _accuracy(network, X[held], labels[held])
-    certificate = _certify(deq, X[kept], labels[kept], width, seed) if certify else None
     if out is not None:
         nn.save(network, out)
     summary: dict[str, Any] = {
@@ -100,12 +105,12 @@ def train(
     if certificate is not None:
         summary["certificate"] = {
             "holds": certificate.holds,
-            "lambda0": certificate.lambda0,
-            "max_step": certificate.max_step,
-            "margins": [line.margin for line in certificate.inequalities],
-            "required_readout": certificate.required_readout,
-            # infinity has no JSON form: null says that no width suffices
-            "required_width": certificate.required_width if np.isfinite(certificate.required_width) else None,
+            "lambda0": _finite(certificate.lambda0),
+            "max_step": _finite(certificate.max_step),
+            "margins": [_finite(line.margin) for line in certificate.inequalities],
+            "required_readout": _finite(certificate.required_readout),
+            "required_width": _finite(certificate.required_width),
+            "obstacle": certificate.obstacle,
         }
     if json:
         emit(json_module.loads(json_module.dumps(summary)))
@@ -116,6 +121,11 @@ def train(
     say(f"test accuracy {accuracy:.4f} after {len(history.epochs)} epochs" + (f"; saved {out}" if out else ""))
     if certificate is not None:
         say(str(certificate))
+
+
+def _finite(value: float) -> float | None:
+    """Infinity and nan have no JSON form: null."""
+    return value if np.isfinite(value) else None
 
 
 def _row(epoch: Any) -> list[str]:

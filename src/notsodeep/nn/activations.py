@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -62,6 +62,8 @@ class TensorActivation(nn.Module):
     learnable : bool or iterable of str
         Which numbers become parameters: any of ``scale``, ``stretch``, ``shift`` and, for a
         piecewise linear φ₀, ``kinks`` and ``slopes``; ``True`` means all of them.
+    dtype : torch.dtype, optional
+        Of these parameters.
 
     Examples
     --------
@@ -73,7 +75,12 @@ class TensorActivation(nn.Module):
     leaky_relu(x; a=1, b=0.25)
     """
 
-    def __init__(self, spec: Activation | str | Callable[[Any], Any], learnable: bool | Iterable[str] = False) -> None:
+    def __init__(
+        self,
+        spec: Activation | str | Callable[[Any], Any],
+        learnable: bool | Iterable[str] = False,
+        dtype: torch.dtype | None = None,
+    ) -> None:
         super().__init__()
         phi = activation(spec)
         self._initial = phi
@@ -87,7 +94,7 @@ class TensorActivation(nn.Module):
         self._in_place = _INTO_BUFFER.get(str(phi)) if bare and not learnable else None
         for name in self._names_to_learn(learnable):
             start = self._numbers[name] if name in _NUMBERS else self._points[name]
-            self.register_parameter(name, nn.Parameter(torch.tensor(start)))
+            self.register_parameter(name, nn.Parameter(torch.tensor(start, dtype=dtype)))
 
     def _names_to_learn(self, learnable: bool | Iterable[str]) -> list[str]:
         available = [*_NUMBERS, *(name for name in _POINTS if self._points.get(name))]
@@ -129,11 +136,9 @@ class TensorActivation(nn.Module):
                 return torch.clamp(x, kinks[0], kinks[1])  # type: ignore[arg-type]
             if kinks == [0.0] and slopes[1] == 1.0:
                 return nn.functional.leaky_relu(x, slopes[0]) if slopes[0] else torch.relu(x)  # type: ignore[arg-type]
-        # the piece that contains 0 passes through the origin; each kink then bends the line
         total = slopes[self._origin] * x
-        for k in range(len(kinks)):
-            outside = x - kinks[k] if k >= self._origin else kinks[k] - x
-            total = total + (slopes[k + 1] - slopes[k]) * torch.relu(outside)
+        for sign, kink, bend in bends(kinks, slopes, self._origin):
+            total = total + bend * torch.relu(sign * (x - kink))
         return total
 
     def _shape_derivative(self, x: Tensor) -> Tensor:
@@ -171,6 +176,12 @@ class TensorActivation(nn.Module):
     def extra_repr(self) -> str:
         learned = ", ".join(self._parameters)
         return f"{self.description}" + (f", learnable=[{learned}]" if learned else "")
+
+
+def bends(kinks: Any, slopes: Any, origin: int) -> Iterator[tuple[float, Any, Any]]:
+    """Signs, kinks and bends of φ₀(x) = slopes[origin]·x + Σ bend · relu(sign·(x − kink)), with φ₀(0) = 0."""
+    for k in range(len(kinks)):
+        yield 1.0 if k >= origin else -1.0, kinks[k], slopes[k + 1] - slopes[k]
 
 
 def _plain(number: float | Tensor) -> float:

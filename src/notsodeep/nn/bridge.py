@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import copy
+import inspect
 import math
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,14 +15,18 @@ import torch
 from torch import Tensor
 
 from notsodeep.activations import Activation, activation
-from notsodeep.checks import InputError
+from notsodeep.checks import InputError, count, nearest
+from notsodeep.gaussian import moments
 from notsodeep.matching import Match, match
 from notsodeep.models import DEQ
 from notsodeep.nn.initialization import spectral_norm
 from notsodeep.nn.networks import DEQNet, ExplicitNet
-from notsodeep.nn.training import History, fit
+from notsodeep.nn.training import History, evaluating, fit
 
 __all__ = ["Assumption", "ModuleMatch", "match_module"]
+
+
+_SET_HERE = ("net", "X", "y", "epochs", "loss", "seed")  # by match_module itself, when it calls fit
 
 
 @dataclass(frozen=True)
@@ -51,7 +58,7 @@ class ModuleMatch:
     match : Match
         The design: activations, target and residual.
     deq : DEQ
-        What was measured: φ, σ_a², σ_b², σ_0².
+        φ as it is and the measured σ_a², σ_b², without bias; the match is that of ``deq.centered(tau0)``.
     tau0 : float
         Root mean squared norm of the inputs.
     norm : float
@@ -127,7 +134,13 @@ def match_module(
     >>> found.trustworthy, found.match.exact, found.network.explicit.depth
     (True, True, 1)
     """
-    if distill == 0 and options:
+    known = [name for name in inspect.signature(fit).parameters if name not in _SET_HERE]
+    for name in options:
+        if name not in known:
+            raise InputError(
+                f"match_module has no option {name!r}{nearest(name, known)} (fit takes {', '.join(known)})"
+            )
+    if count(distill, "distill", minimum=0) == 0 and options:
         raise InputError(f"{sorted(options)} belong to distillation; pass distill=<epochs> as well")
     W, U, b, phi = _parts(module, weight, input_weight, bias, activation)
     if not isinstance(X, Tensor) or X.ndim != 2 or X.shape[1] != U.shape[1] or X.shape[0] == 0:
@@ -144,14 +157,14 @@ def match_module(
         input=float((U.double() ** 2).sum()) / (m * p),
     )
     norm = spectral_norm(W)
-    assumptions = _assumptions(W, U, b, deq, norm, squared)
     design = match(deq, tau0=tau0, kind=kind)
+    assumptions = _assumptions(W, U, b, deq, tau0, norm, squared)
     outputs = _outputs(module, X) if out_features is None or distill else None
     network = ExplicitNet(
         design.network,
         p,
-        width or m,
-        out_features or (1 if outputs is None else outputs.shape[1]),
+        m if width is None else width,
+        out_features if out_features is not None else 1 if outputs is None else outputs.shape[1],
         seed=seed,
         dtype=X.dtype,
     )
@@ -164,12 +177,19 @@ def match_module(
 
 
 def _assumptions(
-    W: Tensor, U: Tensor, b: Tensor | None, deq: DEQ, norm: float, squared: Tensor
+    W: Tensor, U: Tensor, b: Tensor | None, deq: DEQ, tau0: float, norm: float, squared: Tensor
 ) -> tuple[Assumption, ...]:
     m, p = U.shape
     sigma = math.sqrt(deq.recurrent)
     root = math.sqrt(m)
+    at_rest = moments(deq.activation, math.sqrt(deq.fixed_variance(deq.input * tau0**2, centered=True)))
     found = [
+        Assumption(
+            "|E φ(τ*ξ)|/√Var φ(τ*ξ)",
+            abs(at_rest.mean) / math.sqrt(at_rest.power - at_rest.mean**2),
+            0.05,
+            "φ is centred, as the match is; train deq.centered(tau0) instead, or distil",
+        ),
         Assumption("‖W‖·L", norm * deq.activation.lipschitz, 1.0, "the equilibrium exists and is unique"),
         # the edge of a random matrix is 2σ_a with fluctuations m^{-2/3}; training adds outliers
         Assumption("‖W‖/(2σ_a)", norm / (2 * sigma) if sigma else 0.0, 1 + 2 * m ** (-2 / 3) + 0.05, "W looks random"),
@@ -202,20 +222,27 @@ def _parts(
     phi: str | Activation | Callable[[Any], Any] | None,
 ) -> tuple[Tensor, Tensor, Tensor | None, Activation]:
     if isinstance(module, DEQNet):
+        if any(one is not None for one in (weight, input_weight, bias, phi)):
+            raise InputError(
+                "weight=, input_weight=, bias= and activation= are for other modules; a DEQNet has its own"
+            )
         effective = module.effective_weights()
         return effective.W, effective.U, effective.b, module.deq.activation
-    W = _matrix(module, ("W", "weight", "recurrent"), weight, "weight")
-    U = _matrix(module, ("U", "input_weight", "input"), input_weight, "input_weight")
+    recurrent = _find(module, ("W", "weight", "recurrent")) if weight is None else weight
+    drive = _find(module, ("U", "input_weight", "input")) if input_weight is None else input_weight
+    W, U = _matrix(recurrent, "W", "weight"), _matrix(drive, "U", "input_weight")
     if W.shape[0] != W.shape[1] or U.shape[0] != W.shape[0]:
         raise InputError(f"W has shape {tuple(W.shape)} and U {tuple(U.shape)}; expected (m, m) and (m, p)")
     for name, matrix in (("W", W), ("U", U)):
         if not bool(matrix.isfinite().all()):
             raise InputError(f"{name} holds NaN or infinite values")
-    offset = bias if bias is not None else _find(module, ("b", "bias"))
+    own = _find(module, ("b", "bias")) if bias is None else bias
+    offsets = [own, *(getattr(one, "bias", None) for one in (recurrent, drive))]  # nn.Linear brings its own
     given = phi if phi is not None else _find(module, ("phi", "activation", "act"))
     if given is None:
         raise InputError("the activation was not found; pass activation=, e.g. activation='relu'")
-    return W, U, None if offset is None else torch.as_tensor(offset).detach(), as_activation(given)
+    total = sum(torch.as_tensor(one).detach() for one in offsets if isinstance(one, Tensor | list | np.ndarray))
+    return W, U, total if isinstance(total, Tensor) else None, as_activation(given)
 
 
 def _find(module: Any, names: tuple[str, ...]) -> Any:
@@ -226,11 +253,10 @@ def _find(module: Any, names: tuple[str, ...]) -> Any:
     return None
 
 
-def _matrix(module: Any, names: tuple[str, ...], given: Tensor | None, parameter: str) -> Tensor:
-    value = given if given is not None else _find(module, names)
+def _matrix(value: Any, symbol: str, parameter: str) -> Tensor:
     value = getattr(value, "weight", value)  # an nn.Linear
     if value is None:
-        raise InputError(f"no attribute {' or '.join(names)} was found; pass {parameter}=")
+        raise InputError(f"no attribute {symbol} was found; pass {parameter}=")
     matrix = torch.as_tensor(value).detach()
     if matrix.ndim != 2:
         raise InputError(f"{parameter} has shape {tuple(matrix.shape)} but must be a matrix")
@@ -248,29 +274,53 @@ _TORCH_NAMES |= {
 
 
 def as_activation(given: Any) -> Activation:
-    """Return an Activation from a name, an Activation, ``torch.relu``, ``nn.ReLU()`` or any tensor function."""
+    """Return an Activation from a name, an Activation, ``torch.relu``, ``nn.ReLU()`` or any tensor function.
+
+    A function is taken for a registered one when it has its name and, on a grid, its values.
+    """
     if isinstance(given, str | Activation):
         return activation(given)
-    if isinstance(given, torch.nn.LeakyReLU):
-        return activation("leaky_relu", a=1.0, b=given.negative_slope)
-    name = type(given).__name__ if isinstance(given, torch.nn.Module) else getattr(given, "__name__", "")
-    known = _TORCH_NAMES.get(name.lower())
-    if known is not None and not (known == "gelu" and getattr(given, "approximate", "none") != "none"):
-        return activation(known)
+    function = copy.deepcopy(given).double().eval() if isinstance(given, torch.nn.Module) else given
 
     def through_torch(x: Any) -> Any:
         with torch.no_grad():
-            return given(torch.as_tensor(np.asarray(x, dtype=np.float64))).numpy()
+            return function(torch.as_tensor(np.asarray(x, dtype=np.float64))).numpy()
 
+    candidate = _candidate(function)
+    grid = np.linspace(-9.0, 9.0, 721)
     try:
+        if candidate is not None and np.allclose(through_torch(grid), candidate(grid), rtol=1e-6, atol=1e-6):
+            return candidate
         return activation(through_torch)
-    except TypeError:
+    except (TypeError, AttributeError):  # not a function of tensors
         return activation(given)
+    except RuntimeError as error:
+        raise InputError(
+            f"activation={given!r} cannot be evaluated elementwise in float64 ({error}); pass a name or an nn.Module"
+        ) from None
+
+
+def _candidate(function: Any) -> Activation | None:
+    if isinstance(function, torch.nn.LeakyReLU):
+        return activation("leaky_relu", a=1.0, b=function.negative_slope)
+    if isinstance(function, torch.nn.PReLU) and function.num_parameters == 1:
+        return activation("leaky_relu", a=1.0, b=float(function.weight.detach()))
+    name = type(function).__name__ if isinstance(function, torch.nn.Module) else getattr(function, "__name__", "")
+    known = _TORCH_NAMES.get(name.lower())
+    return None if known is None else activation(known)
 
 
 def _outputs(module: Any, X: Tensor) -> Tensor | None:
+    """What the module says at X, (n, outputs), without dropout and the like; None for bare weights."""
     if not callable(module):
         return None
-    with torch.no_grad():
+    with torch.no_grad(), evaluating(module) if isinstance(module, torch.nn.Module) else nullcontext():
         outputs = module(X)
-    return outputs.detach() if isinstance(outputs, Tensor) and outputs.ndim == 2 else None
+    if isinstance(outputs, tuple | list) and outputs:
+        outputs = outputs[0]
+    if not isinstance(outputs, Tensor) or outputs.ndim not in (1, 2) or len(outputs) != len(X):
+        shape = tuple(outputs.shape) if isinstance(outputs, Tensor) else type(outputs).__name__
+        raise InputError(
+            f"the module returns {shape} for {len(X)} samples; wrap it so that it returns (batch, outputs)"
+        )
+    return outputs.detach().reshape(len(X), -1)

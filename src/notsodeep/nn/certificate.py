@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -14,11 +14,9 @@ from notsodeep.activations import PiecewiseLinear
 from notsodeep.checks import InputError, positive
 from notsodeep.models import DEQ
 from notsodeep.nn.activations import TensorActivation
-from notsodeep.nn.fixed_point import solve, tell
-from notsodeep.nn.implicit import Adjoint, Equilibrium
+from notsodeep.nn.implicit import Adjoint, Equilibrium, solve_adjoint, solve_equilibrium
 from notsodeep.nn.initialization import check_input, spectral_norm
 from notsodeep.nn.networks import DEQNet
-from notsodeep.nn.solvers import stepper
 
 __all__ = ["Certificate", "Inequality", "certificate", "gradients", "ling23_network"]
 
@@ -33,7 +31,7 @@ class Inequality:
 
     @property
     def margin(self) -> float:
-        return self.left / self.right if self.right > 0 else math.inf
+        return math.inf if self.right == 0 else self.left / self.right
 
     @property
     def holds(self) -> bool:
@@ -72,10 +70,14 @@ class Certificate:
     max_step : float
         Gradient descent with a smaller step obeys the guarantee (when the condition holds).
     required_width : float
-        The width at which the condition would hold by λ0 ≥ (m/2)·λ_min(K), K the population
-        Gram matrix; ``inf`` when no width suffices, ``nan`` when it was not asked for.
+        The width at which the condition would hold if λ0 ≥ (m/2)·λ_min(K), K the population
+        Gram matrix; ``inf`` when no width suffices, ``nan`` when it was not asked for. [Ling23]
+        proves that inequality, with high probability, only above a width with a logarithm of
+        the number of samples, which is not included here.
     required_readout : float
         The largest ‖a‖ that leaves the third inequality room at infinite width.
+    obstacle : str
+        Why no width suffices; empty when one does.
     """
 
     lambda0: float
@@ -91,6 +93,7 @@ class Certificate:
     max_step: float
     required_width: float = math.nan
     required_readout: float = math.nan
+    obstacle: str = ""
 
     @property
     def holds(self) -> bool:
@@ -108,12 +111,11 @@ class Certificate:
         head = "Condition 1 holds" if self.holds else "Condition 1 does not hold (it is sufficient, not necessary)"
         lines = [f"{head}: λ0 = {self.lambda0:.4g}, ‖W‖ = {self.norms.W:.4g}, δ = {self.delta:.4g}"]
         lines += [f"  {line}" for line in self.inequalities]
+        if self.norms.W >= 1:
+            return f"{head}: ‖W‖ = {self.norms.W:.4g} ≥ 1, the equilibrium itself is in doubt; lower recurrent"
         lines.append(f"  step < {self.max_step:.4g}, rate {self.rate(self.max_step):.6g} per step at that size")
-        if math.isinf(self.required_width):
-            lines.append(
-                "  no width suffices: the third inequality does not improve with it; "
-                f"‖a‖ ≤ {self.required_readout:.3g} would leave it room"
-            )
+        if self.obstacle:
+            lines.append(f"  no width suffices: {self.obstacle}")
         elif not math.isnan(self.required_width):
             lines.append(f"  sufficient width: {self.required_width:.3g}")
         return "\n".join(lines)
@@ -202,27 +204,33 @@ class Gradients:
 @torch.no_grad()
 def gradients(net: DEQNet, weights: ReluWeights, X: Tensor, y: Tensor, start: Tensor | None = None) -> Gradients:
     """∇_a = Z r, ∇_W = Σ_i w_i z_iᵀ, ∇_U = Σ_i w_i x_iᵀ with r = ŷ − y and w_i = r_i (D_i⁻¹ − Wᵀ)⁻¹ a."""
-    options = net.solve_options
     phi = TensorActivation("relu")
-    drive = X @ weights.U.t()
-    forward = Equilibrium(weights.W, drive, 1.0, phi)
-    first = phi(drive) if start is None else start
-    solution = solve(forward, first, stepper(options.solver, options.options), options.tol, options.max_iter)
-    tell(solution.report, "forward", options.on_failure)
+    solution = solve_equilibrium(Equilibrium(weights.W, X @ weights.U.t(), 1.0, phi), start, net.solve_options)
     prediction = solution.state @ weights.a
     error = prediction - y
-    slope = phi.derivative(solution.point)
-    adjoint = Adjoint(weights.W, error[:, None] * weights.a, 1.0, slope)
-    method = stepper(options.backward_solver, options.backward_options)
-    back = solve(adjoint, slope * adjoint.gradient, method, options.backward_tol, options.backward_max_iter)
-    tell(back.report, "backward", options.on_failure)
-    flow = back.state
+    adjoint = Adjoint(weights.W, error[:, None] * weights.a, 1.0, phi.derivative(solution.point))
+    flow = solve_adjoint(adjoint, net.solve_options).state
     return Gradients(prediction, solution.state, flow.t() @ solution.state, flow.t() @ X, solution.state.t() @ error)
+
+
+def smallest_eigenvalue(state: Tensor) -> float:
+    """λ_min(ZᵀZ) from the rows of Zᵀ, 0 where rounding hides it; nan when the state is not finite."""
+    rows = state.double()
+    gram = rows @ rows.t()
+    return _smallest(gram) if bool(gram.isfinite().all()) else math.nan
+
+
+def _smallest(gram: Tensor) -> float:
+    values = torch.linalg.eigvalsh(gram)
+    hidden = len(gram) * torch.finfo(torch.float64).eps * values[-1]
+    return float(values[0]) if values[0] > hidden else 0.0
 
 
 def check_target(net: DEQNet, X: Tensor, y: Tensor) -> Tensor:
     """Return y as an (n,) tensor like the network."""
     check_input(X, net.in_features, net.recurrent)
+    if not bool(X.any()):
+        raise InputError("X is zero everywhere: nothing can be learnt from it; pass other inputs")
     target = torch.as_tensor(y, dtype=X.dtype, device=X.device).reshape(-1)
     if target.shape[0] != X.shape[0]:
         raise InputError(f"y has {target.shape[0]} entries for {X.shape[0]} samples")
@@ -255,7 +263,7 @@ def certificate(net: DEQNet, X: Tensor, y: Tensor, *, width: bool = True) -> Cer
     weights = ReluWeights.of(net)
     target = check_target(net, X, y)
     found = gradients(net, weights, X, target)
-    lambda0 = max(float(torch.linalg.eigvalsh((found.state @ found.state.t()).double())[0]), 0.0)
+    lambda0 = smallest_eigenvalue(found.state)
     norms = Norms(
         spectral_norm(weights.W),
         spectral_norm(weights.U),
@@ -267,9 +275,8 @@ def certificate(net: DEQNet, X: Tensor, y: Tensor, *, width: bool = True) -> Cer
     if not width:
         return result
     population = np.asarray(net.deq.kernel(X.double().cpu().numpy(), kind="ck"))
-    smallest = max(float(np.linalg.eigvalsh(population)[0]), 0.0)
-    needed, readout = _required(net, smallest, norms)
-    return Certificate(**{**result.__dict__, "required_width": needed, "required_readout": readout})
+    needed, readout, obstacle = _required(net, _smallest(torch.as_tensor(population)), norms)
+    return replace(result, required_width=needed, required_readout=readout, obstacle=obstacle)
 
 
 def condition(lambda0: float, norms: Norms) -> Certificate:
@@ -316,12 +323,12 @@ def _at_delta(lambda0: float, norms: Norms, delta: float) -> Certificate:
         Inequality("λ0 ≥ 4 (c_w²+c_u²) ‖X‖²", lambda0, third),
     )
     sharp = 2 * (c_w**2 + c_u**2) / ((c_w**2 + c_u**2 + c_a**2) ** 2 * norms.X**2)
-    max_step = min(2 / lambda0 if lambda0 > 0 else math.inf, sharp)
+    max_step = math.nan if math.isnan(delta) else min(2 / lambda0 if lambda0 > 0 else math.inf, sharp)
     return Certificate(lambda0, norms, delta, rho_w, rho_u, rho_a, c_w, c_u, c_a, lines, max_step)
 
 
-def _required(net: DEQNet, smallest: float, norms: Norms) -> tuple[float, float]:
-    """The sufficient width, and the largest ‖a‖ for which there is one."""
+def _required(net: DEQNet, smallest: float, norms: Norms) -> tuple[float, float, str]:
+    """The sufficient width, the largest ‖a‖ for which there is one, and what stands in the way."""
 
     def at(width: float, readout: float, error: float) -> Certificate:
         # ‖W‖ → 2σ_a·c, ‖U‖ → σ_b·c·(√m + √p), λ0 ≥ (m/2) λ_min(K)
@@ -330,17 +337,24 @@ def _required(net: DEQNet, smallest: float, norms: Norms) -> tuple[float, float]
         drive = gain * math.sqrt(net.deq.input) * (math.sqrt(width) + math.sqrt(net.in_features))
         return condition(width / 2 * smallest, Norms(recurrent, drive, readout, norms.X, error))
 
-    if smallest <= 0 or 2 * relu_gain(net) * math.sqrt(net.deq.recurrent) >= 1:
-        return math.inf, 0.0
+    limit = 2 * relu_gain(net) * math.sqrt(net.deq.recurrent)
+    if limit >= 1:
+        return math.inf, 0.0, f"‖W‖ tends to {limit:.4g} ≥ 1 with the width; lower recurrent"
+    if smallest <= 0:
+        return math.inf, 0.0, "λ_min(K) = 0, an input is zero or two point the same way; keep one of them"
     huge = 1e30
     low, high = 1e-12, 1e6  # the largest readout norm, at a width where nothing else binds
     for _ in range(40):
         middle = math.sqrt(low * high)
         low, high = (middle, high) if at(huge, middle, 0.0).holds else (low, middle)
     if not at(huge, norms.a, norms.error).holds:
-        return math.inf, low
+        return (
+            math.inf,
+            low,
+            f"the third inequality does not improve with it; ‖a‖ ≤ {low:.3g} would leave it room",
+        )
     low_width, high_width = 1.0, huge
     while high_width / low_width > 1.01:
         middle = math.sqrt(low_width * high_width)
         low_width, high_width = (low_width, middle) if at(middle, norms.a, norms.error).holds else (middle, high_width)
-    return math.ceil(high_width), low
+    return math.ceil(high_width), low, ""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import torch
 from torch import Tensor
 
@@ -44,7 +42,7 @@ def empirical_kernel(net: DEQNet | ExplicitNet, X: Tensor, kind: str = "ck", Y: 
     """
     rows = _layers(net, X, kind)
     columns = rows if Y is None else _layers(net, Y, kind)
-    total = torch.zeros(1, dtype=net.readout.dtype)
+    total = torch.zeros(1, dtype=net.readout.dtype, device=net.readout.device)
     for (row_errors, row_inputs), (column_errors, column_inputs) in zip(rows, columns, strict=True):
         products = sum(one @ other.t() for one, other in zip(row_inputs, column_inputs, strict=True))
         if row_errors is not None and column_errors is not None:
@@ -69,7 +67,7 @@ def _layers(net: object, X: Tensor, kind: str) -> list[Layer]:
 
 def _deq_layers(net: DEQNet, X: Tensor, kind: str) -> list[Layer]:
     check_input(X, net.in_features, net.recurrent)
-    options = replace(net.solve_options, backward="implicit")
+    options = net.solve_options
     factor = (net.deq.recurrent / net.width) ** 0.5
     drive = net.drive(X)
     solution = solve_equilibrium(Equilibrium(net.recurrent, drive, factor, net.phi), None, options)

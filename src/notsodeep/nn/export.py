@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator
+import warnings
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +15,15 @@ import safetensors.torch
 import torch
 
 from notsodeep.activations import Activation, PiecewiseLinear, Smooth
-from notsodeep.checks import InputError, MissingExtraError
+from notsodeep.checks import ConvergenceWarning, InputError, MissingExtraError
 from notsodeep.models import DEQ, Explicit, model_from_dict
-from notsodeep.nn.activations import require_registered
+from notsodeep.nn.activations import bends, require_registered
 from notsodeep.nn.networks import DEQNet, ExplicitNet
 
 __all__ = ["export_onnx", "load", "save"]
 
 _FORMAT = "notsodeep-network"
+_DTYPES = {"float32": torch.float32, "float64": torch.float64}
 
 
 def save(net: DEQNet | ExplicitNet, path: str | Path) -> Path:
@@ -48,18 +50,28 @@ def load(path: str | Path) -> DEQNet | ExplicitNet:
     tensors, metadata = read_tensors(path)
     if _FORMAT not in metadata:
         raise InputError(f"path={str(path)!r} holds no network of notsodeep")
-    description = json.loads(metadata[_FORMAT])
-    model = model_from_dict(description["model"], str(path))
+    try:
+        net = _build(json.loads(metadata[_FORMAT]), str(path))
+        net.load_state_dict(tensors)
+    except (AttributeError, KeyError, RuntimeError, TypeError, ValueError) as error:
+        raise InputError(f"path={str(path)!r} is damaged: {error}") from None
+    if isinstance(net, DEQNet) and net.solve_options.on_failure != "ignore" and (doubt := net.doubt()):
+        warnings.warn(doubt, ConvergenceWarning, stacklevel=2)
+    return net
+
+
+def _build(description: dict[str, Any], path: str) -> DEQNet | ExplicitNet:
+    """The network that :func:`describe` described, its weights still to come."""
+    model = model_from_dict(description["model"], path)
     shape = (description["in_features"], description["width"], description["out_features"])
-    dtype = getattr(torch, description["dtype"])
-    net: DEQNet | ExplicitNet
-    if isinstance(model, DEQ):
-        net = DEQNet(model, *shape, dtype=dtype, **description["options"])
-    elif isinstance(model, Explicit):
-        net = ExplicitNet(model, *shape, dtype=dtype, **description["options"])
-    else:
-        raise InputError(f"path={str(path)!r} describes a {type(model).__name__}, which has no network")
-    net.load_state_dict(tensors)
+    dtype, options = _DTYPES[description["dtype"]], description["options"]
+    if isinstance(model, Explicit):
+        return ExplicitNet(model, *shape, dtype=dtype, **options)
+    if not isinstance(model, DEQ):
+        raise InputError(f"it describes a {type(model).__name__}, which has no network")
+    # the weights it starts with will be replaced: nobody wants to hear about them
+    net = DEQNet(model, *shape, dtype=dtype, **{**options, "on_failure": "ignore"})
+    net.solve_options = replace(net.solve_options, on_failure=options["on_failure"])
     return net
 
 
@@ -73,8 +85,8 @@ def describe(net: DEQNet | ExplicitNet) -> dict[str, Any]:
         model: DEQ | Explicit = net.deq
         width: int | list[int] = net.width
     elif isinstance(net, ExplicitNet):
-        learned = sorted({name.rsplit(".", 1)[1] for name, _ in net.activations.named_parameters()})
-        options = {"learnable": learned} if learned else {}
+        learned = [[name for name, _ in phi.named_parameters()] for phi in net.activations]
+        options = {"learnable": learned} if any(learned) else {}
         model, width = net.initial, net.widths
     else:
         raise InputError(f"net={type(net).__name__} must be a DEQNet or an ExplicitNet")
@@ -99,11 +111,19 @@ def read_tensors(path: str | Path) -> tuple[dict[str, torch.Tensor], dict[str, s
         raise InputError(f"path={str(path)!r} is not a readable safetensors file: {error}") from None
 
 
-def write_atomically(path: str | Path, content: bytes) -> Path:
-    """Write beside the target, then rename: the target is the old file or the new one, never half of it."""
+def writable(path: str | Path, parameter: str = "path") -> Path:
+    """Return the path of a file that can be written, as far as one can tell beforehand."""
     target = Path(path)
     if not target.parent.is_dir():
-        raise InputError(f"path={str(path)!r}: the folder {str(target.parent)!r} does not exist")
+        raise InputError(f"{parameter}={str(path)!r}: the folder {str(target.parent)!r} does not exist")
+    if target.is_dir():
+        raise InputError(f"{parameter}={str(path)!r} is a folder; pass the name of a file")
+    return target
+
+
+def write_atomically(path: str | Path, content: bytes) -> Path:
+    """Write beside the target, then rename: the target is the old file or the new one, never half of it."""
+    target = writable(path)
     partial = target.with_name(target.name + ".partial")
     partial.write_bytes(content)
     partial.replace(target)
@@ -175,18 +195,12 @@ class _Graph:
         return self.affine(value, phi.scale, -phi.shift)
 
     def _piecewise(self, shape: PiecewiseLinear, value: str) -> str:
-        total = ""
-        for term in self._bends(shape, value):
-            total = self.add("Add", total, term) if total else term
-        return total
-
-    def _bends(self, shape: PiecewiseLinear, value: str) -> Iterator[str]:
         origin = int(np.searchsorted(shape.kinks, 0.0))
-        yield self.add("Mul", value, self.constant(shape.slopes[origin]))
-        for k, kink in enumerate(shape.kinks):
-            sign = 1.0 if k >= origin else -1.0
+        total = self.add("Mul", value, self.constant(shape.slopes[origin]))
+        for sign, kink, bend in bends(shape.kinks, shape.slopes, origin):
             outside = self.add("Relu", self.affine(value, sign, -sign * kink))
-            yield self.affine(outside, shape.slopes[k + 1] - shape.slopes[k], 0.0)
+            total = self.add("Add", total, self.affine(outside, bend, 0.0))
+        return total
 
     def _smooth(self, name: str, value: str) -> str:
         direct = {"tanh": "Tanh", "erf": "Erf", "sin": "Sin", "cos": "Cos", "arctan": "Atan"}

@@ -122,6 +122,32 @@ class _Buffers:
         self.point = self.point[:rows]
 
 
+def _nan_is_infinite(values: Tensor) -> Tensor:
+    return torch.where(values.isnan(), float("inf"), values)
+
+
+def relative_residuals(image: Tensor, step: Tensor) -> Tensor:
+    """‖f(z) − z‖ / ‖f(z)‖ of every row, whatever its magnitude; 0 when both are exactly 0, inf when not finite."""
+    sizes = torch.linalg.vector_norm(image, dim=1)
+    smallest, largest = torch.aminmax(sizes)
+    safe = torch.finfo(image.dtype).tiny ** 0.25
+    if float(smallest) >= safe and float(largest) <= 1 / safe:
+        return torch.linalg.vector_norm(step, dim=1).div_(sizes)
+    # squares of such numbers overflow or vanish: measure every row in units of its largest entry
+    unit = torch.maximum(image.abs().amax(1, keepdim=True), step.abs().amax(1, keepdim=True))
+    scaled = torch.linalg.vector_norm(step / unit, dim=1) / torch.linalg.vector_norm(image / unit, dim=1)
+    return torch.where(unit[:, 0] == 0, 0.0, _nan_is_infinite(scaled))
+
+
+def require_resolvable(tol: float, dtype: torch.dtype, parameter: str = "tol") -> None:
+    """Refuse a tolerance that rounding alone exceeds."""
+    floor = 4 * torch.finfo(dtype).eps
+    if tol < floor:
+        raise InputError(
+            f"{parameter}={tol:.3g} is below what {dtype} resolves; use {parameter} ≥ {floor:.1e} or a float64 network"
+        )
+
+
 @torch.no_grad()
 def solve(problem: FixedPointMap, start: Tensor, stepper: Stepper, tol: float, max_iter: int) -> Solution:
     """Find z with ‖f(z) − z‖ ≤ tol ‖f(z)‖ on every row.
@@ -129,13 +155,8 @@ def solve(problem: FixedPointMap, start: Tensor, stepper: Stepper, tol: float, m
     The residual is always measured at the very state that is returned. Rows that have
     converged, or turned non-finite, leave the batch.
     """
-    floor = 4 * torch.finfo(start.dtype).eps
-    if tol < floor:
-        raise InputError(
-            f"tol={tol:.3g} is below what {start.dtype} resolves; use tol ≥ {floor:.1e} or a float64 network"
-        )
+    require_resolvable(tol, start.dtype)
     total = start.shape[0]
-    tiny = torch.finfo(start.dtype).tiny
     rows: Tensor | None = None  # None: nobody has left yet
     gathered: list[tuple[Tensor, Tensor, Tensor, Tensor, int]] = []
     state = start
@@ -143,7 +164,7 @@ def solve(problem: FixedPointMap, start: Tensor, stepper: Stepper, tol: float, m
     for iteration in range(1, max_iter + 1):
         image, point = problem.evaluate(state, (buffers.images[iteration % 2], buffers.point))
         step = torch.sub(image, state, out=buffers.steps[iteration % 2])
-        residual = torch.linalg.vector_norm(step, dim=1) / torch.linalg.vector_norm(image, dim=1).clamp_min_(tiny)
+        residual = relative_residuals(image, step)
         worst = float(residual.max())
         if worst <= tol or iteration == max_iter:
             break
@@ -167,15 +188,15 @@ def solve(problem: FixedPointMap, start: Tensor, stepper: Stepper, tol: float, m
             worst = float(residual.max())
         state = stepper.next(Iterate(state, image, step, residual, worst, point, problem))
 
-    residual = torch.nan_to_num(residual, nan=float("inf"))
-    counts = torch.full((total,), iteration)
+    residual = _nan_is_infinite(residual)
+    counts = torch.full((total,), iteration, device=start.device)
     if rows is None:
         return Solution(state, point, SolveReport(stepper.name, tol, iteration, counts, residual))
     states, points = torch.empty_like(start), torch.empty_like(start)
     residuals = residual.new_empty(total)
     for labels, one_state, one_point, one_residual, when in [*gathered, (rows, state, point, residual, iteration)]:
         states[labels], points[labels], counts[labels] = one_state, one_point, when
-        residuals[labels] = torch.nan_to_num(one_residual, nan=float("inf"))
+        residuals[labels] = _nan_is_infinite(one_residual)
     return Solution(states, points, SolveReport(stepper.name, tol, iteration, counts, residuals))
 
 

@@ -11,8 +11,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from notsodeep.checks import InputError
 from notsodeep.nn.activations import TensorActivation
-from notsodeep.nn.fixed_point import Solution, SolveReport, solve, tell
+from notsodeep.nn.fixed_point import Solution, SolveReport, relative_residuals, solve, tell
 from notsodeep.nn.solvers import stepper
 
 __all__ = ["BACKWARD_MODES", "Adjoint", "Equilibrium", "SolveOptions", "equilibrium"]
@@ -124,13 +125,19 @@ class _Implicit(torch.autograd.Function):
                 'do not use create_graph=True here, or build the network with backward="unrolled"'
             )
         weight, state, point = ctx.saved_tensors
-        adjoint = Adjoint(weight, gradient, ctx.factor, ctx.phi.derivative(point))
-        solution = solve_adjoint(adjoint, ctx.options)
-        ctx.report.backward = solution.report
         to_weight, to_drive = ctx.needs_input_grad[:2]
-        # u = c h Aᵀ + d, hence ∂/∂A = c wᵀh and ∂/∂d = w
-        grad_weight = torch.mm(solution.state.t(), state).mul_(ctx.factor) if to_weight else None
+        with full_precision(weight):
+            adjoint = Adjoint(weight, gradient, ctx.factor, ctx.phi.derivative(point))
+            solution = solve_adjoint(adjoint, ctx.options)
+            # u = c h Aᵀ + d, hence ∂/∂A = c wᵀh and ∂/∂d = w
+            grad_weight = torch.mm(solution.state.t(), state).mul_(ctx.factor) if to_weight else None
+        ctx.report.backward = solution.report
         return grad_weight, solution.state if to_drive else None, None, None, None, None, None
+
+
+def full_precision(like: Tensor) -> torch.autocast:
+    """Autocast off: a residual cannot fall below the rounding of half precision."""
+    return torch.autocast(like.device.type, enabled=False)
 
 
 def equilibrium(
@@ -138,7 +145,12 @@ def equilibrium(
 ) -> tuple[Tensor, SolveReport]:
     """Return h* and the report of its solve; differentiable in `weight` and `drive`."""
     if options.backward == "unrolled" and torch.is_grad_enabled():
-        return _unrolled(Equilibrium(weight, drive, factor, phi), start, options)
+        if start is not None:
+            raise InputError(
+                'start= would cut the graph of backward="unrolled": leave it out, '
+                'use torch.no_grad(), or build the network with backward="implicit"'
+            )
+        return _unrolled(Equilibrium(weight, drive, factor, phi), options)
     if options.backward == "implicit" and torch.is_grad_enabled():
         reports: list[SolveReport] = []
         state = _Implicit.apply(weight, drive, start, factor, phi, options, reports)
@@ -146,26 +158,36 @@ def equilibrium(
     problem = Equilibrium(weight, drive, factor, phi)
     with torch.no_grad():
         solution = solve_equilibrium(problem, start, options)
-    state = solution.state
-    if torch.is_grad_enabled():  # phantom: the last steps only are differentiated
-        for _ in range(options.phantom_steps):
-            state = problem.evaluate(state)[0]
-    return state, solution.report
+    if not torch.is_grad_enabled():
+        return solution.state, solution.report
+    return _phantom(problem, solution, options)
 
 
-def _unrolled(problem: Equilibrium, start: Tensor | None, options: SolveOptions) -> tuple[Tensor, SolveReport]:
+def _phantom(problem: Equilibrium, solution: Solution, options: SolveOptions) -> tuple[Tensor, SolveReport]:
+    """Some steps more, which alone are differentiated."""
+    state, report = solution.state, solution.report
+    for _ in range(options.phantom_steps):
+        state = problem.evaluate(state)[0]
+    told = not report.converged
+    with torch.no_grad():
+        image = problem.evaluate(state)[0]
+        report.residuals = relative_residuals(image, image - state)
+    if not told:
+        tell(report, "forward", options.on_failure)
+    return state, report
+
+
+def _unrolled(problem: Equilibrium, options: SolveOptions) -> tuple[Tensor, SolveReport]:
     """Plain iteration inside the graph: the memory grows with the number of iterations."""
-    state = problem.phi(problem.drive) if start is None else start
-    tiny = torch.finfo(state.dtype).tiny
+    state = problem.phi(problem.drive)
     for iteration in range(1, options.max_iter + 1):
         image = problem.evaluate(state)[0]
         with torch.no_grad():
-            norm = torch.linalg.vector_norm(image, dim=1).clamp_min_(tiny)
-            residual = torch.linalg.vector_norm(image - state, dim=1) / norm
+            residual = relative_residuals(image, image - state)
         if iteration == options.max_iter or bool((residual <= options.tol).all()):
             break
         state = image
-    residual = torch.nan_to_num(residual, nan=float("inf"))
-    report = SolveReport("picard", options.tol, iteration, torch.full((len(residual),), iteration), residual)
+    counts = torch.full((len(residual),), iteration, device=residual.device)
+    report = SolveReport("picard", options.tol, iteration, counts, residual)
     tell(report, "forward", options.on_failure)
     return state, report

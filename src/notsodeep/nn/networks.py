@@ -7,7 +7,7 @@ import math
 import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor, nn
@@ -15,12 +15,18 @@ from torch import Tensor, nn
 from notsodeep.checks import ConvergenceWarning, InputError, choice, count, nearest, positive
 from notsodeep.models import DEQ, Explicit
 from notsodeep.nn.activations import TensorActivation
-from notsodeep.nn.fixed_point import SolveReport
-from notsodeep.nn.implicit import BACKWARD_MODES, SolveOptions, equilibrium
-from notsodeep.nn.initialization import check_dtype, check_input, spectral_norm, standard_entries
+from notsodeep.nn.fixed_point import SolveReport, require_resolvable
+from notsodeep.nn.implicit import BACKWARD_MODES, SolveOptions, equilibrium, full_precision
+from notsodeep.nn.initialization import check_dtype, check_input, check_seed, spectral_norm, standard_entries
 from notsodeep.nn.solvers import SOLVERS, stepper
 
 __all__ = ["DEQNet", "EffectiveWeights", "ExplicitNet"]
+
+
+# what others call our options, where the spelling alone does not tell
+_ALIASES = {"tolerance": "tol", "rtol": "tol", "eps": "tol", "iterations": "max_iter", "hidden_size": "width"}
+
+Learnable: TypeAlias = bool | str | Iterable[str] | Sequence[Iterable[str]]
 
 
 @dataclass(frozen=True)
@@ -127,7 +133,9 @@ class DEQNet(nn.Module):
         )
         self.last_solve: SolveReport | None = None
         kind = check_dtype(dtype)
-        generator = torch.Generator().manual_seed(count(seed, "seed", minimum=0))
+        require_resolvable(self.solve_options.tol, kind)
+        require_resolvable(self.solve_options.backward_tol, kind, "backward_tol")
+        generator = torch.Generator().manual_seed(check_seed(seed))
         self.phi = TensorActivation(deq.activation)
         self.recurrent = standard_entries((self.width, self.width), initialization, generator, kind)
         self.input = standard_entries((self.width, self.in_features), initialization, generator, kind)
@@ -141,7 +149,7 @@ class DEQNet(nn.Module):
         choice(solver, SOLVERS, "solver")
         known = [name for name in inspect.signature(cls).parameters if name not in ("deq", "solver_options")]
         for name in options:
-            hint = nearest(name, known)
+            hint = f"; did you mean {_ALIASES[name]!r}?" if name in _ALIASES else nearest(name, known)
             if hint and name not in inspect.signature(SOLVERS[solver]).parameters:
                 raise InputError(f"DEQNet has no option {name!r}{hint}")
         stepper(solver, options)
@@ -153,16 +161,21 @@ class DEQNet(nn.Module):
             return
         if not verdict.infinite_width.holds:
             raise InputError(f"recurrent={self.deq.recurrent:.6g} is too large: {verdict.reason}")
+        doubt = self.doubt()
+        if doubt and self.solve_options.on_failure == "raise":
+            raise InputError(doubt)
+        if doubt:
+            warnings.warn(doubt, ConvergenceWarning, stacklevel=3)
+
+    def doubt(self) -> str:
+        """Why the present weights do not guarantee an equilibrium; empty when they do."""
         gain = self.contraction
         if gain < 1:
-            return
-        message = (
+            return ""
+        return (
             f"recurrent={self.deq.recurrent:.6g} gives ‖σ_a A/√m‖·L = {gain:.4g} ≥ 1 at width {self.width}: "
             "the equilibrium may not exist or not be unique; lower recurrent"
         )
-        if self.solve_options.on_failure == "raise":
-            raise InputError(message)
-        warnings.warn(message, ConvergenceWarning, stacklevel=3)
 
     @property
     def contraction(self) -> float:
@@ -189,17 +202,18 @@ class DEQNet(nn.Module):
         return drive if self.bias is None else drive + math.sqrt(self.deq.bias) * self.bias
 
     def equilibrium(self, x: Tensor, start: Tensor | None = None) -> Tensor:
-        """z*, (batch, width); `start` is a state to begin from, e.g. that of a nearby input."""
+        """z*, (batch, width); `start` is a state to begin from, e.g. that of a nearby input (not when unrolling)."""
         check_input(x, self.in_features, self.recurrent)
         root = math.sqrt(self.width)
         if start is not None:
             if start.shape != (x.shape[0], self.width):
                 raise InputError(f"start has shape {tuple(start.shape)} but must be ({x.shape[0]}, {self.width})")
             start = start.detach() * root
-        state, self.last_solve = equilibrium(
-            self.recurrent, self.drive(x), self._factor, self.phi, self.solve_options, start
-        )
-        return state / root
+        with full_precision(x):
+            state, self.last_solve = equilibrium(
+                self.recurrent, self.drive(x), self._factor, self.phi, self.solve_options, start
+            )
+            return state / root
 
     def forward(self, x: Tensor, start: Tensor | None = None) -> Tensor:
         """f(x) = a z*, (batch, out_features)."""
@@ -223,7 +237,7 @@ class ExplicitNet(nn.Module):
     out_features : int
     seed : int
     initialization : {"gaussian", "uniform", "rademacher"}
-    learnable : bool or iterable of str
+    learnable : bool, str, iterable of str, or one such iterable per layer
         Numbers of the activations that are trained; see :class:`TensorActivation`.
     dtype : torch.float32 or torch.float64
 
@@ -246,7 +260,7 @@ class ExplicitNet(nn.Module):
         *,
         seed: int = 0,
         initialization: str = "gaussian",
-        learnable: bool | Iterable[str] = False,
+        learnable: Learnable = False,
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
@@ -259,11 +273,11 @@ class ExplicitNet(nn.Module):
         if len(widths) != explicit.depth:
             raise InputError(f"width={width!r} has {len(widths)} entries for {explicit.depth} layers")
         self.widths = [count(one, "width") for one in widths]
-        if not isinstance(learnable, bool):
-            learnable = list(learnable)
+        learned = _per_layer(learnable, explicit.depth)
         kind = check_dtype(dtype)
-        generator = torch.Generator().manual_seed(count(seed, "seed", minimum=0))
-        self.activations = nn.ModuleList(TensorActivation(phi, learnable) for phi in explicit.activations).to(kind)
+        generator = torch.Generator().manual_seed(check_seed(seed))
+        phis = zip(explicit.activations, learned, strict=True)
+        self.activations = nn.ModuleList(TensorActivation(phi, names, kind) for phi, names in phis)
         shapes = zip(self.widths, [self.in_features, *self.widths[:-1]], strict=True)
         self.weights = nn.ParameterList(standard_entries(shape, initialization, generator, kind) for shape in shapes)
         self.readout = standard_entries((self.out_features, self.widths[-1]), initialization, generator, kind)
@@ -291,3 +305,14 @@ class ExplicitNet(nn.Module):
 
     def extra_repr(self) -> str:
         return f"in_features={self.in_features}, widths={self.widths}, out_features={self.out_features}"
+
+
+def _per_layer(learnable: Learnable, depth: int) -> list[bool | list[str]]:
+    if isinstance(learnable, bool):
+        return [learnable] * depth
+    names = [learnable] if isinstance(learnable, str) else list(learnable)
+    if all(isinstance(name, str) for name in names):
+        return [names] * depth  # type: ignore[list-item]
+    if len(names) != depth:
+        raise InputError(f"learnable={learnable!r} has {len(names)} entries for {depth} layers")
+    return [list(layer) for layer in names]

@@ -165,7 +165,8 @@ class Newton:
         def operator(direction: Tensor) -> Tensor:
             return direction - at.map.jvp(at.point, direction)
 
-        direction = gmres(operator, at.step, forcing, self.memory)
+        unit = at.step.abs().amax(1, keepdim=True).clamp_min_(torch.finfo(at.step.dtype).tiny)
+        direction = unit * gmres(operator, at.step / unit, forcing, self.memory)
         if previous is not None:
             safe = (at.residual <= _GROWTH * previous)[:, None]
             direction = torch.where(safe & direction.isfinite(), direction, at.step)

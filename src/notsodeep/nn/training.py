@@ -18,7 +18,8 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 from notsodeep.checks import InputError, NotConvergedError, choice, count, positive
-from notsodeep.nn.export import read_tensors, write_atomically
+from notsodeep.nn.export import describe, read_tensors, writable, write_atomically
+from notsodeep.nn.initialization import check_seed
 
 __all__ = ["Epoch", "History", "fit"]
 
@@ -60,7 +61,7 @@ class History:
     best : int
         Number of the epoch with the lowest validation loss (training loss without validation).
     stopped_early : bool
-        The network then holds the weights of the best epoch.
+        The patience ran out.
     """
 
     epochs: list[Epoch] = field(default_factory=list)
@@ -108,7 +109,8 @@ def fit(
         By the type of `y` when None.
     validation : (X, y), optional
     patience : int, optional
-        Stop after this many epochs without a better validation loss, and go back to the best.
+        Stop after this many epochs without a better validation loss. The network ends with the
+        weights of the best epoch, whether or not training stopped early.
     checkpoint : path, optional
         A safetensors file written after every epoch. When it exists, training resumes from it
         and ends with the same bits as if it had never been interrupted.
@@ -135,8 +137,10 @@ def fit(
     run = _Run(net, X, y, batch_size, optimizer, lr, loss, validation, patience, seed)
     total = count(epochs, "epochs")
     if checkpoint is not None:
+        writable(checkpoint, "checkpoint")
         run.settings["data"] = _fingerprint([run.X, run.y, *(run.validation or ())])
     with torch.random.fork_rng(devices=[]), _bar(progress, total) as report:
+        run.check_outputs()
         torch.manual_seed(seed)
         if checkpoint is not None and Path(checkpoint).exists():
             run.restore(checkpoint)
@@ -145,7 +149,7 @@ def fit(
             if checkpoint is not None:
                 run.save(checkpoint)
             report(run.history.last, total)
-    if run.history.stopped_early and run.best is not None:
+    if run.best is not None:
         net.load_state_dict(run.best)
     return run.history
 
@@ -170,23 +174,23 @@ class _Run:
         example = next(net.parameters(), None)
         if example is None:
             raise InputError("net has no parameters to train")
-        self.X, target = _inputs(X, example), torch.as_tensor(y, device=example.device)
+        self.X, target = _inputs(X, example, "X"), _numbers(y, example.device, "y")
         integral = not target.is_floating_point()
         self.loss = choice(loss or ("cross_entropy" if integral else "squared"), LOSSES, "loss")
         self.y = self._target(target, len(self.X), "y")
         self.validation: tuple[Tensor, Tensor] | None = None
         if validation is not None:
-            inputs = _inputs(validation[0], example)
-            self.validation = (
-                inputs,
-                self._target(torch.as_tensor(validation[1], device=example.device), len(inputs), "validation y"),
-            )
+            if not isinstance(validation, tuple | list) or len(validation) != 2:
+                raise InputError("validation must be a pair (X, y)")
+            inputs = _inputs(validation[0], example, "validation X")
+            held = _numbers(validation[1], example.device, "validation y")
+            self.validation = (inputs, self._target(held, len(inputs), "validation y"))
         build, default = OPTIMIZERS[choice(optimizer, OPTIMIZERS, "optimizer")]
         rate = default if lr is None else positive(lr, "lr")
         self.optimizer = build(net.parameters(), lr=rate)  # type: ignore[call-arg]
         self.batch_size = count(batch_size, "batch_size")
         self.patience = None if patience is None else count(patience, "patience")
-        self.seed = count(seed, "seed", minimum=0)
+        self.seed = check_seed(seed)
         self.history = History()
         self.best: dict[str, Tensor] | None = None
         self.settings: dict[str, Any] = {
@@ -196,6 +200,7 @@ class _Run:
             "batch_size": self.batch_size,
             "patience": self.patience,
             "seed": self.seed,
+            "network": _identity(net),
             "shapes": {name: list(value.shape) for name, value in net.state_dict().items()},
         }
 
@@ -213,17 +218,26 @@ class _Run:
             raise InputError(f"{name} holds NaN or infinite values; remove them")
         return target[:, None] if target.ndim == 1 else target
 
+    @torch.no_grad()
+    def check_outputs(self) -> None:
+        """Refuse inputs and targets that do not fit the network, before anything is trained."""
+        sets = [("", self.X, self.y), *([("validation ", *self.validation)] if self.validation else [])]
+        for name, X, y in sets:
+            if X.shape[1] != getattr(self.net, "in_features", self.X.shape[1]):
+                features = getattr(self.net, "in_features", self.X.shape[1])
+                raise InputError(f"{name}X has {X.shape[1]} features but the network takes {features}")
+            with evaluating(self.net):
+                given = tuple(self.net(X[:1]).shape[1:])
+            if self.loss == "squared" and tuple(y.shape[1:]) != given:
+                raise InputError(f"{name}y has shape {tuple(y.shape[1:])} a sample but the network gives {given}")
+            if self.loss == "cross_entropy" and int(y.max()) >= given[0]:
+                raise InputError(f"{name}y holds the label {int(y.max())} but the network has {given[0]} outputs")
+
     def _measure(self, X: Tensor, y: Tensor) -> tuple[Tensor, int]:
         """Mean loss of a batch, and the number of correct predictions."""
         output = self.net(X)
         if self.loss == "cross_entropy":
-            if int(y.max()) >= output.shape[1]:
-                raise InputError(f"y holds the label {int(y.max())} but the network has {output.shape[1]} outputs")
             return torch.nn.functional.cross_entropy(output, y), int((output.argmax(1) == y).sum())
-        if output.shape != y.shape:
-            raise InputError(
-                f"y has shape {tuple(y.shape[1:])} a sample but the network gives {tuple(output.shape[1:])}"
-            )
         return torch.nn.functional.mse_loss(output, y), 0
 
     def epoch(self) -> None:
@@ -265,12 +279,12 @@ class _Run:
         if self.validation is None:
             return None, None
         X, y = self.validation
-        self.net.eval()
         total, correct = 0.0, 0
-        for rows in torch.arange(len(X)).split(self.batch_size):
-            value, right = self._measure(X[rows], y[rows])
-            total += float(value) * len(rows)
-            correct += right
+        with evaluating(self.net):
+            for rows in torch.arange(len(X)).split(self.batch_size):
+                value, right = self._measure(X[rows], y[rows])
+                total += float(value) * len(rows)
+                correct += right
         return total / len(X), correct / len(X)
 
     def _compare(self, value: float) -> None:
@@ -304,36 +318,76 @@ class _Run:
         tensors, metadata = read_tensors(path)
         if "training" not in metadata:
             raise InputError(f"checkpoint={str(path)!r} holds no training state; pass another path")
-        state = json.loads(metadata["training"])
+        damaged = f"checkpoint={str(path)!r} is damaged; pass another path"
+        try:
+            state = json.loads(metadata["training"])
+            found = dict(state["settings"])
+            history = History(
+                [Epoch(**epoch) for epoch in state["epochs"]], state["best"], bool(state["stopped_early"])
+            )
+            slots: dict[int, dict[str, Tensor]] = {}
+            for name, value in _under("optimizer/", tensors).items():
+                index, _, key = name.partition("/")
+                slots.setdefault(int(index), {})[key] = value
+            generator = tensors["rng"]
+        except (KeyError, TypeError, ValueError):
+            raise InputError(damaged) from None
         for name, value in self.settings.items():
-            if state["settings"].get(name) != value:
-                what = "other data" if name == "data" else f"{name}={state['settings'].get(name)!r}"
+            if found.get(name) != value:
+                what = {"data": "other data", "network": "another network"}.get(name, f"{name}={found.get(name)!r}")
                 raise InputError(
                     f"checkpoint={str(path)!r} belongs to a training with {what}; use the same settings or another path"
                 )
-        self.net.load_state_dict(_under("net/", tensors))
-        self.best = _under("best/", tensors) or None
-        slots: dict[int, dict[str, Tensor]] = {}
-        for name, value in _under("optimizer/", tensors).items():
-            index, _, key = name.partition("/")
-            slots.setdefault(int(index), {})[key] = value
+        weights, best = _under("net/", tensors), _under("best/", tensors) or None
+        for one in (weights, *([best] if best else [])):
+            if {name: list(value.shape) for name, value in one.items()} != self.settings["shapes"]:
+                raise InputError(damaged)
+        self.net.load_state_dict(weights)
         self.optimizer.load_state_dict({"state": slots, "param_groups": self.optimizer.state_dict()["param_groups"]})
-        torch.set_rng_state(tensors["rng"])
-        self.history = History(
-            [Epoch(**epoch) for epoch in state["epochs"]], state["best"], bool(state["stopped_early"])
-        )
+        torch.set_rng_state(generator)
+        self.best, self.history = best, history
 
 
 def _under(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
 
 
-def _inputs(X: ArrayLike | Tensor, like: Tensor) -> Tensor:
+@contextmanager
+def evaluating(net: torch.nn.Module) -> Iterator[None]:
+    """Evaluation mode inside, every submodule's own mode again outside."""
+    modes = {module: module.training for module in net.modules()}
+    net.eval()
+    try:
+        yield
+    finally:
+        for module, training in modes.items():
+            module.training = training
+
+
+def _identity(net: Any) -> Any:
+    """What tells two networks of equal shapes apart, as JSON."""
+    try:
+        return json.loads(json.dumps(describe(net)))
+    except InputError:  # somebody else's module, or a φ that has no description
+        return repr(net)
+
+
+def _numbers(values: Any, device: torch.device, name: str) -> Tensor:
+    try:
+        return torch.as_tensor(values, device=device)
+    except (TypeError, ValueError, RuntimeError):
+        raise InputError(
+            f"{name} must hold numbers; number the classes first: np.unique({name.split()[-1]}, return_inverse=True)[1]"
+        ) from None
+
+
+def _inputs(X: ArrayLike | Tensor, like: Tensor, name: str) -> Tensor:
     inputs = torch.as_tensor(X, dtype=like.dtype, device=like.device)
     if inputs.ndim != 2 or inputs.shape[0] == 0:
-        raise InputError(f"X has shape {tuple(inputs.shape)} but must be (samples, features) with at least one sample")
+        shape = tuple(inputs.shape)
+        raise InputError(f"{name} has shape {shape} but must be (samples, features) with at least one sample")
     if not bool(inputs.isfinite().all()):
-        raise InputError("X holds NaN or infinite values; remove or impute them")
+        raise InputError(f"{name} holds NaN or infinite values; remove or impute them")
     return inputs.contiguous()
 
 
