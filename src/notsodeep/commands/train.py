@@ -11,7 +11,7 @@ import numpy as np
 import typer
 
 from notsodeep import data as datasets
-from notsodeep.checks import InputError, choice, positive
+from notsodeep.checks import InputError, choice, count, positive
 from notsodeep.commands.console import Json, emit, number, parse_activation, progress, say, table
 from notsodeep.matching import match
 from notsodeep.models import DEQ
@@ -20,10 +20,10 @@ from notsodeep.models import DEQ
 def train(
     data: Annotated[str, typer.Option(help="digits, or a .npz or .csv file with labels.")] = "digits",
     model: Annotated[str, typer.Option(help="deq, or explicit: the network matched to it.")] = "deq",
-    activation: Annotated[str, typer.Option(help="φ of the DEQ, by name.")] = "relu",
+    activation: Annotated[str, typer.Option(help="Activation φ of the DEQ: relu, tanh, gelu, …")] = "relu",
     param: Annotated[list[str] | None, typer.Option(help="A parameter of φ, as name=value; repeat.")] = None,
-    recurrent: Annotated[float, typer.Option(help="σ_a²")] = 0.2,
-    input: Annotated[float, typer.Option(help="σ_b²")] = 0.8,
+    recurrent: Annotated[float, typer.Option(help="Variance σ_a² of the recurrent weights.")] = 0.2,
+    input: Annotated[float, typer.Option(help="Variance σ_b² of the input weights.")] = 0.8,
     width: Annotated[int, typer.Option(help="Hidden units.")] = 512,
     epochs: Annotated[int, typer.Option(help="Passes over the training data.")] = 20,
     batch_size: Annotated[int, typer.Option(help="Samples a step.")] = 128,
@@ -38,12 +38,16 @@ def train(
     out: Annotated[Path | None, typer.Option(help="Write the trained network (.safetensors).")] = None,
     certify: Annotated[bool, typer.Option("--certify", help="Check Condition 1 of [Ling23] on two classes.")] = False,
     seed: Annotated[int, typer.Option(help="Of the weights, the split and the order.")] = 0,
+    threads: Annotated[int, typer.Option(help="Of PyTorch; small networks are fastest with one.")] = 1,
     json: Json = False,
 ) -> None:
     """Train a network and report loss, accuracy and solver iterations."""
-    from notsodeep import nn
+    import torch
+
+    from notsodeep import nn  # says what to install when PyTorch is absent
     from notsodeep.nn.export import writable
 
+    torch.set_num_threads(count(threads, "threads"))
     choice(model, ("deq", "explicit"), "model")
     if not 0 < positive(test_share, "test_share") < 1:
         raise InputError(f"test_share={test_share!r} must lie between 0 and 1")
