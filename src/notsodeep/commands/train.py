@@ -42,12 +42,10 @@ def train(
     json: Json = False,
 ) -> None:
     """Train a network and report loss, accuracy and solver iterations."""
-    import torch
-
-    from notsodeep import nn  # says what to install when PyTorch is absent
+    from notsodeep import nn
     from notsodeep.nn.export import writable
 
-    torch.set_num_threads(count(threads, "threads"))
+    _use_threads(count(threads, "threads"))
     choice(model, ("deq", "explicit"), "model")
     if not 0 < positive(test_share, "test_share") < 1:
         raise InputError(f"test_share={test_share!r} must lie between 0 and 1")
@@ -155,3 +153,9 @@ def _certify(deq: DEQ, X: Any, labels: Any, width: int, seed: int, limit: int = 
     inputs = X[rows] / np.linalg.norm(X[rows], axis=1, keepdims=True)
     net = nn.DEQNet(deq, X.shape[1], width, 1, seed=seed, tol=1e-10, dtype=torch.float64)
     return nn.certificate(net, torch.as_tensor(inputs), torch.as_tensor(2.0 * labels[rows] - 1))
+
+
+def _use_threads(threads: int) -> None:
+    import torch
+
+    torch.set_num_threads(threads)
