@@ -28,13 +28,12 @@ def run(quick: bool = False) -> dict[str, Any]:
     n, p = 2000 if quick else 10_000, 784
     rows = [
         measure(name, n, p, dtype, rows, quick)
-        for rows in ("independent", "correlated")
-        for dtype in ERRORS
+        for rows, dtype in (("independent", "float64"), ("independent", "float32"), ("correlated", "float64"))
         for name in ACTIVATIONS
     ]
     worst = {
         kind: max(max(row["fresh"], row["into out"]) for row in rows if row["rows"] == kind)
-        for kind in ("independent", "correlated")
+        for kind in {row["rows"] for row in rows}
     }
     accurate = all(row["error"] <= ERRORS[row["dtype"]] for row in rows)
     return {
@@ -53,6 +52,7 @@ def measure(name: str, n: int, p: int, dtype: str, rows: str, quick: bool) -> di
     deq = nsd.DEQ(name, recurrent=0.2, input=0.8)
     X = samples(n, p, "arbitrary", dtype, correlated=rows == "correlated")
     out = np.empty((n, n), dtype)
+    deq.kernel(X[:64], kind=KIND)  # compiled once, here
     times = common.best_times(
         {
             "gram": lambda: X @ X.T,
@@ -60,7 +60,8 @@ def measure(name: str, n: int, p: int, dtype: str, rows: str, quick: bool) -> di
             "gram into out": lambda: np.matmul(X, X.T, out=out),
             "kernel into out": lambda: deq.kernel(X, kind=KIND, out=out),
         },
-        repeats=3 if quick else 7,
+        repeats=2,
+        warmups=0,
     )
     K, info = deq.kernel(X, kind=KIND, out=out, return_info=True)
     return {

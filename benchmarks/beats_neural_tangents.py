@@ -127,7 +127,7 @@ def measure(
         theirs = np.load(result)
         times = common.best_times(
             {"notsodeep": lambda: deq.kernel(X, kind=KIND), "neural-tangents": lambda: peer.ask(evaluate=True)},
-            repeats=3 if quick else 7,
+            repeats=3,
         )
     ours, same = deq.kernel(X, kind=KIND), deq.kernel(X, kind=KIND, depth=DEPTH)
     assert theirs.dtype == ours.dtype == dtype
