@@ -510,7 +510,7 @@ def test_the_hot_loops_are_vectorised(function, dtype):
     dispatcher = getattr(passes, function)
     assert plan.function is dispatcher
     fresh = numba.njit(error_model="numpy", fastmath={"contract", "nsz", "nnan", "reassoc"})(dispatcher.py_func)
-    arguments = (np.empty((1, 7, 7), dtype), *plan.arguments, 0, 0, 0, 0, True)
+    arguments = (np.empty((1, 7, 7), dtype), *plan.bound(slice(None), slice(None)), 0, 0, 0, 0, True)
     fresh.compile(tuple(numba.typeof(a) for a in arguments))
     assembly = "\n".join(fresh.inspect_asm().values())
     letter = "d" if dtype == np.float64 else "s"
@@ -547,7 +547,7 @@ def test_a_series_that_is_too_short_says_so():
 _models = st.builds(
     lambda name, recurrent, gain, bias: nsd.DEQ(ACTIVATIONS[name], recurrent, gain, bias),
     st.sampled_from(sorted(ACTIVATIONS)),
-    st.floats(0.0, 0.6),
+    st.floats(0.0, 0.55),
     st.floats(0.05, 2.0),
     st.sampled_from([0.0, 0.5]),
 )

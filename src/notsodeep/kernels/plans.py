@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numba
 import numpy as np
@@ -36,10 +36,38 @@ class Summary:
     recomputed: int = 0
     iterations: int = 0
 
+    def merge(self, other: Summary) -> Summary:
+        """Return the summary of both."""
+        return Summary(
+            max(self.residual, other.residual),
+            max(self.error, other.error),
+            self.recomputed + other.recomputed,
+            max(self.iterations, other.iterations),
+        )
+
+
+class PerSample(NamedTuple):
+    """An argument with one entry per row (side 0) or column (side 1) of the kernel, along `axis`."""
+
+    side: int
+    values: Array
+    axis: int = -1
+
+    def part(self, spans: tuple[slice, slice]) -> Array:
+        span = spans[self.side]
+        return np.ascontiguousarray(self.values[span] if self.axis == 0 else self.values[..., span])
+
+
+def _sides(left: Array, right: Array, *, axis: int = -1) -> tuple[PerSample, PerSample]:
+    return PerSample(0, left, axis), PerSample(1, right, axis)
+
 
 @dataclass(frozen=True)
 class Plan:
-    """A pass with its arguments between `out` and the tile's ranges, and how to read what it returns."""
+    """A pass with its arguments between `out` and the tile's ranges, and how to read what it returns.
+
+    Arrays with an entry per sample are marked (:class:`PerSample`): a plan made for all samples serves any part.
+    """
 
     method: str
     function: Any
@@ -48,13 +76,20 @@ class Plan:
     variable: str = ""
     degree: int = 0
 
-    def run(self, out: Array, i0: int, i1: int, j0: int, j1: int, symmetric: bool) -> Any:
-        return self.function(out, *self.arguments, i0, i1, j0, j1, symmetric)
+    def over(self, rows: slice, columns: slice) -> Callable[[Array, int, int, int, int, bool], Any]:
+        """Return the pass for a rectangle; its tiles are counted from the rectangle's corner."""
+        arguments = self.bound(rows, columns)
+        return lambda out, *tile: self.function(out, *arguments, *tile)
+
+    def bound(self, rows: slice, columns: slice) -> tuple[Any, ...]:
+        """Return the arguments with what belongs to other samples cut off."""
+        return tuple(a.part((rows, columns)) if isinstance(a, PerSample) else a for a in self.arguments)
 
     def compile(self, out: Array) -> float:
         """Compile (or load) the pass for these arguments; return the seconds it took."""
         began = time.perf_counter()
-        self.function.compile(tuple(numba.typeof(a) for a in (out, *self.arguments, 0, 0, 0, 0, True)))
+        arguments = self.bound(slice(0, 1), slice(0, 1))
+        self.function.compile(tuple(numba.typeof(a) for a in (out, *arguments, 0, 0, 0, 0, True)))
         return time.perf_counter() - began
 
 
@@ -113,7 +148,7 @@ def _homogeneous(model: DEQ, left: Samples, right: Samples, levels: Sequence[Lev
         largest = min(arc.largest, math.sqrt(max(1 - lowest, 1.0)))
     cut = _cut(left, kinds)
     common = (
-        left.exact, right.exact, rows[0].astype(dtype), rows[1].astype(dtype), exact[0], exact[1],
+        *_sides(left.exact, right.exact, axis=0), *_sides(*(array.astype(dtype) for array in rows)), *_sides(*exact),
         arc.rest if turned else 0.0, cut,
     )  # fmt: skip
     polynomial = _arc_polynomial(
@@ -237,7 +272,7 @@ def _cosine(
     error = max(level.error for level in levels) + _sensitivity(
         lambda u: function(u)[0], cut, _rounding(left), math.sqrt(2), opposite=cut > 0
     )
-    common = (left.exact, right.exact, *rows, *exact, 0.0, cut)
+    common = (*_sides(left.exact, right.exact, axis=0), *_sides(*rows), *_sides(*exact), 0.0, cut)
     modes = np.zeros(len(kinds), dtype=np.int64)
     return _polynomial_plan(
         polynomial, common, modes, 0.0, math.sqrt(2), residual, error + (0 if homogeneous else spread)
@@ -343,8 +378,8 @@ def _general(
     lengths = [s.factor * s.norm for s in (samples[0], samples[-1])]
     cut = 1e-2 if left.rows.dtype == np.float32 else 1e-4
     arguments = (
-        left.exact, right.exact, left.factor, right.factor, *lengths, cut,
-        *network.shared, *first, *last, codes,
+        *_sides(left.exact, right.exact, axis=0), *_sides(left.factor, right.factor), *_sides(*lengths), cut,
+        *network.shared, *(PerSample(0, a) for a in first), *(PerSample(1, a) for a in last), codes,
     )  # fmt: skip
     error = level_error + max(d.error for d in network.duals) + 1e2 * _rounding(left)
     kinked = any(d.type != SERIES for d in network.duals) and codes.max() > 1
@@ -402,7 +437,7 @@ def _hermite(
     numbers = np.array([model.recurrent, model.input, model.bias], dtype)
     padding = len(tables[0]) - found.terms // (1 + odd)
     skip = (_skippable(found, dtype == np.float32) // (1 + odd) + padding) // 4 * 4
-    arguments = (rows[0], rows[-1], tables[0], tables[-1], skip, odd, numbers, codes, tolerance)
+    arguments = (*_sides(rows[0], rows[-1]), *_sides(tables[0], tables[-1]), skip, odd, numbers, codes, tolerance)
 
     def summarise(results: list[Any]) -> Summary:
         residual, nearest = max(r[0] for r in results), max(r[1] for r in results)
