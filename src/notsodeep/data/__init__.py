@@ -20,6 +20,7 @@ __all__ = [
     "FetchError",
     "Fetched",
     "cache_folder",
+    "canonical",
     "center_and_scale",
     "fetch",
     "load",
@@ -71,7 +72,7 @@ def load(
     ((200, 300), 'drawn: gaussian-mixture:n=200,p=300,seed=0')
     """
     name, _, settings = str(source).partition(":")
-    known = _canonical(name)
+    known = canonical(name)
     if known == "gaussian-mixture":
         return draw_mixture(settings)
     if known is not None and not settings:
@@ -87,14 +88,14 @@ def load(
 
 def fetch(name: str, *, cache: str | Path | None = None, force: bool = False, progress: Progress = None) -> Fetched:
     """Make sure that a named data set is here, whole and verified; see :func:`notsodeep.data.catalog.fetch`."""
-    known = _canonical(name)
+    known = canonical(name)
     if known not in CATALOG:
         reason = "is always here" if known else f"is not known{nearest(name, CATALOG)}"
         raise InputError(f"name={name!r} {reason} (what can be fetched: {', '.join(CATALOG)})")
     return _fetch(known, cache=cache, force=force, progress=progress)
 
 
-def _canonical(name: str) -> str | None:
+def canonical(name: str) -> str | None:
     """The name meant by ``Fashion_MNIST``, ``cifar-10``, …; None if it is none."""
     bare = {known.replace("-", ""): known for known in NAMES}
     return bare.get(name.lower().replace("-", "").replace("_", ""))

@@ -6,15 +6,17 @@ import hashlib
 import json
 import os
 import sys
+import threading
 import time
 import zipfile
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from notsodeep.checks import InputError, MissingExtraError
+from notsodeep.checks import InputError
 from notsodeep.data import sources
 from notsodeep.data.formats import ImageSet, pixels
 from notsodeep.data.samples import Data
@@ -163,7 +165,8 @@ def fetch(name: str, *, cache: str | Path | None = None, force: bool = False, pr
     entry = CATALOG[name]
     if not force and (kept := _kept(entry, cache)) is not None:
         return Fetched(name, entry.path(cache), kept[1])
-    places = (sources.folder(entry.by_hand(cache)), *entry.sources)
+    folder = entry.by_hand(cache)
+    places = [*([sources.folder(folder)] if folder.is_dir() else []), *entry.sources]
     refusals: list[str] = []
     with reporter(f"fetching {name}", len(places) + 1, progress) as report:
         for k, source in enumerate(places):
@@ -171,7 +174,7 @@ def fetch(name: str, *, cache: str | Path | None = None, force: bool = False, pr
             try:
                 arrays = source.get()
                 _verify(entry, arrays)
-            except (OSError, ValueError, MissingExtraError) as error:
+            except sources.REFUSALS as error:
                 refusals.append(f"{source.name}: {' '.join(str(error).split())}")
                 continue
             _keep(entry, arrays, source.name, cache)
@@ -179,7 +182,7 @@ def fetch(name: str, *, cache: str | Path | None = None, force: bool = False, pr
             return Fetched(name, entry.path(cache), source.name, tuple(refusals), new=True)
     raise FetchError(
         f"{name} could not be fetched ({'; '.join(refusals)}). To do without these sources, put "
-        f"{', '.join(entry.files)} (or each as .gz) into {entry.by_hand(cache)} and try again"
+        f"{', '.join(entry.files)} (or each as .gz) into {folder} and try again"
     )
 
 
@@ -226,10 +229,11 @@ def _keep(entry: Entry, arrays: ImageSet, source: str, cache: str | Path | None)
     path = entry.path(cache)
     path.parent.mkdir(parents=True, exist_ok=True)
     for abandoned in path.parent.glob(f".{path.name}.*.partial"):
-        if time.time() - abandoned.stat().st_mtime > _STALE:
-            abandoned.unlink(missing_ok=True)
+        with suppress(FileNotFoundError):  # its owner was faster
+            if time.time() - abandoned.stat().st_mtime > _STALE:
+                abandoned.unlink()
     manifest = json.dumps({"name": entry.name, "source": source, "sha256": entry.sha256})
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    partial = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}.partial")
     try:
         with partial.open("wb") as file:
             np.savez(file, manifest=np.array(manifest), **arrays._asdict())
@@ -246,7 +250,7 @@ def _kept(entry: Entry, cache: str | Path | None) -> tuple[ImageSet, str] | None
     if not path.is_file():
         return None
     try:
-        with np.load(path, allow_pickle=False) as archive:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
             arrays = ImageSet(*(archive[field] for field in ImageSet._fields))
             source = str(json.loads(str(archive["manifest"]))["source"])
         _verify(entry, arrays)

@@ -84,7 +84,7 @@ def _npy(path: Path) -> _Arrays:
 
 
 def _npz(path: Path) -> _Arrays:
-    with np.load(path, allow_pickle=False) as archive:
+    with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
         if "X" not in archive:
             raise InputError(f"{path.name} has no array called 'X' (it holds {', '.join(archive) or 'nothing'})")
         samples, tests = _double(archive["X"]), archive.get("X_test")

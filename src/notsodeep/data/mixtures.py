@@ -35,7 +35,7 @@ def draw_mixture(settings: str) -> Data:
             raise InputError(f"gaussian-mixture: {setting.strip()!r} must look like {key}={values[key]}")
         values[key] = int(text)
     n, p, classes, seed, test = values.values()
-    count(n, "n"), count(p, "p", minimum=8 * count(classes, "classes") - 7)
+    count(p, "p", minimum=8 * count(classes, "classes") - 7)  # room for the means
     steps = 8 * np.arange(classes)
     means = np.zeros((classes, p))
     means[np.arange(classes), steps] = 8.0
@@ -43,7 +43,5 @@ def draw_mixture(settings: str) -> Data:
     rng = np.random.default_rng(seed)
     X, labels = mixture.sample(n, rng)
     X_test, labels_test = mixture.sample(test, rng) if test else (None, None)
-    written = ",".join(f"{key}={value}" for key, value in values.items() if value != _DEFAULTS[key] or key in "np")
-    return Data(
-        "gaussian-mixture", X, labels, X_test, labels_test, source=f"drawn: gaussian-mixture:{written},seed={seed}"
-    )
+    written = ",".join(f"{k}={v}" for k, v in values.items() if k in ("n", "p", "seed") or v != _DEFAULTS[k])
+    return Data("gaussian-mixture", X, labels, X_test, labels_test, source=f"drawn: gaussian-mixture:{written}")

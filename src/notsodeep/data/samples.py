@@ -74,7 +74,7 @@ def prepare(X: ArrayLike) -> NDArray[np.float64]:
     """X ↦ (X − mean)/s with s such that the mean of ‖x‖² is 1.
 
     √p·x then has mean 0 and, on average over its features, variance 1: τ0 = 1.
-    :class:`notsodeep.learn.CenteredUnit` does the same as a step of a scikit-learn pipeline.
+    :class:`notsodeep.learn.CenterAndScale` does the same as a step of a scikit-learn pipeline.
 
     Examples
     --------
@@ -91,12 +91,12 @@ def prepare(X: ArrayLike) -> NDArray[np.float64]:
     return prepared
 
 
-def subsample(data: Data, limit: int, seed: int = 0) -> Data:
-    """At most `limit` samples, drawn without replacement and kept in their order.
+def subsample(data: Data, limit: int | None, seed: int = 0) -> Data:
+    """At most `limit` samples, drawn without replacement and kept in their order; all of them if it is None.
 
     The test part, if there is one, stays whole.
     """
-    if len(data.X) <= count(limit, "limit"):
+    if limit is None or len(data.X) <= count(limit, "limit"):
         return data
     rows = np.sort(np.random.default_rng(seed).choice(len(data.X), limit, replace=False))
     return replace(data, X=data.X[rows], labels=None if data.labels is None else data.labels[rows])

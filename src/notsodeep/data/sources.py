@@ -13,19 +13,24 @@ import tempfile
 import urllib.error
 import urllib.request
 import warnings
+import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from http.client import HTTPException
 from pathlib import Path
 
 import numpy as np
 
 from notsodeep.data.formats import ImageSet, cifar_records, content, idx, png
 
-__all__ = ["CIFAR_FILES", "IDX_FILES", "Source", "debian", "folder", "npm_cifar", "npm_idx", "openml"]
+__all__ = ["CIFAR_FILES", "IDX_FILES", "REFUSALS", "Source", "debian", "folder", "npm_cifar", "npm_idx", "openml"]
 
 IDX_FILES = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte")
 CIFAR_FILES = (*(f"data_batch_{k}.bin" for k in range(1, 6)), "test_batch.bin")
+
+# whatever a server, a tool or a damaged file can cause
+REFUSALS = (OSError, ValueError, LookupError, EOFError, ImportError, HTTPException, tarfile.TarError, zlib.error)
 
 _PATIENCE = 5  # seconds for a server to say anything at all
 _DOWNLOAD = 900  # seconds for a whole download
@@ -33,7 +38,7 @@ _DOWNLOAD = 900  # seconds for a whole download
 
 @dataclass(frozen=True)
 class Source:
-    """Where an image set can be had; `get` returns its arrays or raises an OSError or ValueError."""
+    """Where an image set can be had; `get` returns its arrays or raises one of `REFUSALS`."""
 
     name: str
     get: Callable[[], ImageSet]
