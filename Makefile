@@ -9,10 +9,10 @@ TORCH  := $(shell grep '^torch==' constraints.txt)
 SINGLE := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1 NUMBA_NUM_THREADS=1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo readme test slow data lint format bench clean
+.PHONY: help setup demo readme test slow data reproduce lint format bench clean
 
 help:  ## List the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: $(VENV)/.installed  ## Create .venv and install everything
 
@@ -47,6 +47,9 @@ slow: setup  ## Run the tests left out of `make test`
 data: setup  ## Fetch MNIST, Fashion-MNIST and CIFAR-10 and run the tests that need them
 	@$(BIN)/notsodeep data fetch all || echo "WARNING: no source could be reached; tests that need these sets are skipped"
 	$(SINGLE) $(BIN)/python -m pytest tests -m "data and not slow" -rs $(ARGS)
+
+reproduce: setup  ## Redo every figure and table of the papers, with small sizes, and check the verdicts
+	$(SINGLE) $(BIN)/python -m pytest -n 2 -m reproduce $(ARGS)
 
 lint: setup  ## Check format, style, types and the direction of imports
 	$(BIN)/ruff format --check .

@@ -6,7 +6,6 @@ import math
 
 import numpy as np
 import pytest
-from docs.errata import DEQ, ERRATA, INPUT, RECURRENT, Sample
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.sparse.linalg import cg
@@ -14,6 +13,7 @@ from sklearn.datasets import load_digits
 from tests import oracles
 
 import notsodeep as nsd
+from notsodeep.papers.misprints import ERRATA, FURTHER, IMPLICIT, INPUT, RECURRENT, SLOPES, Sample
 
 SEEDS = {200: 4, 400: 3, 800: 2, 1600: 1}  # fewer where a single draw fluctuates less
 
@@ -30,6 +30,20 @@ def slope(samples, error):
     return np.polyfit(np.log(list(samples)), np.log(errors), 1)[0]
 
 
+def test_the_kernels_of_the_samples_are_those_of_the_oracles(samples):
+    sample = samples[200][0]
+    P = sample.X @ sample.X.T
+    implicit, explicit = sample.models["deq"], sample.models["explicit"]
+    duals = [oracles.leaky_dual(a, b, layer.shift) for (a, b), layer in zip(SLOPES, explicit.activations, strict=True)]
+    expected = {
+        "deq": oracles.deq_kernels(P, oracles.relu_dual(implicit.activation.shift), RECURRENT, INPUT),
+        "explicit": oracles.explicit_kernels(P, duals),
+    }
+    for model, kernels in expected.items():
+        for kind, kernel in kernels.items():
+            np.testing.assert_allclose(sample.kernel(model, kind), kernel, atol=1e-9)
+
+
 @pytest.mark.parametrize(
     ("model", "kind"), [("deq", kind) for kind in nsd.DEQ.kinds] + [("explicit", kind) for kind in nsd.Explicit.kinds]
 )
@@ -37,7 +51,7 @@ def test_error_decays(samples, model, kind):
     assert slope(samples, lambda s: s.error(model, kind, s.weights(model, kind))) <= -0.4
 
 
-@pytest.mark.parametrize("erratum", ERRATA, ids=lambda e: e.name)
+@pytest.mark.parametrize("erratum", [*ERRATA, FURTHER[1]], ids=lambda e: e.name)
 def test_misprints_do_not_decay(samples, erratum):
     assert slope(samples, lambda s: s.error(erratum.model, erratum.kind, erratum.weights(s))) > -0.25
 
@@ -46,7 +60,7 @@ def test_estimated_statistics_serve_as_well_as_the_true_ones(samples):
     def error(sample):
         estimated = nsd.estimate_statistics(sample.X, sample.stats.labels)
         return oracles.relative_spectral_error(
-            sample.deq["ntk"], nsd.equivalent(DEQ, sample.X, estimated, "ntk").dense()
+            sample.kernel("deq", "ntk"), nsd.equivalent(IMPLICIT, sample.X, estimated, "ntk").dense()
         )
 
     assert slope({n: samples[n][:1] for n in (200, 400, 800)}, error) < -0.3
@@ -63,11 +77,11 @@ def leaky_dual_of(layer):
 
 def test_matched_network_has_the_same_kernel_on_a_mixture(samples):
     def error(sample):
-        m = nsd.match(DEQ, stats=sample.stats, kind="ck")
+        m = nsd.match(IMPLICIT, stats=sample.stats, kind="ck")
         assert m.family == "leaky_relu"
         P = sample.X @ sample.X.T
         explicit = oracles.explicit_kernels(P, [leaky_dual_of(layer) for layer in m.network.activations])
-        return oracles.relative_spectral_error(sample.deq["ck"], explicit["ck"])
+        return oracles.relative_spectral_error(sample.kernel("deq", "ck"), explicit["ck"])
 
     assert slope(samples, error) <= -0.4
     assert error(samples[1600][0]) < 0.02
@@ -79,9 +93,9 @@ def test_matched_network_has_nearly_the_same_kernel_on_digits():
     X = X - X.mean(axis=0)
     X = X / math.sqrt((X**2).sum(axis=1).mean())
     stats = nsd.estimate_statistics(X, labels)
-    m = nsd.match(DEQ, stats=stats, kind="ck")
+    m = nsd.match(IMPLICIT, stats=stats, kind="ck")
     P = X @ X.T
-    shift = DEQ.centered(stats.tau0).activation.shift
+    shift = IMPLICIT.centered(stats.tau0).activation.shift
     implicit = oracles.deq_kernels(P, oracles.relu_dual(shift), RECURRENT, INPUT)["ck"]
     explicit = oracles.explicit_kernels(P, [leaky_dual_of(layer) for layer in m.network.activations])["ck"]
     matched = oracles.relative_spectral_error(implicit, explicit)

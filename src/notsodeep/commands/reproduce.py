@@ -1,0 +1,69 @@
+"""``notsodeep reproduce``: redo a figure or a table of the papers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from notsodeep.checks import InputError
+from notsodeep.commands.console import Json, emit, say
+
+
+def reproduce(
+    names: Annotated[list[str] | None, typer.Argument(help="Entries, such as ling24-fig1; or all.")] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="Small sizes, less than a minute each.")] = False,
+    out: Annotated[
+        Path | None, typer.Option(help="Where results go; out/papers, or out/papers-quick with --quick.")
+    ] = None,
+    list_: Annotated[bool, typer.Option("--list", help="List the entries and stop.")] = False,
+    json: Json = False,
+) -> None:
+    """Redo figures and tables of the papers: data, a picture and a verdict each. A stopped run is resumed."""
+    from notsodeep.papers.registry import ENTRIES, find
+
+    if list_:
+        entries = [{"name": e.name, "paper": e.paper, "title": e.title} for e in ENTRIES.values()]
+        if json:
+            emit(entries)
+        else:
+            say(*(f"{e['name']:<14} {e['paper']}: {e['title']}" for e in entries))
+        return
+    if not names:
+        raise InputError("names is empty; pass one or several entries, or all (--list shows them)")
+    everything = "all" in names
+    chosen = list(ENTRIES.values()) if everything else [find(name) for name in dict.fromkeys(names)]
+    target = out if out is not None else Path("out") / ("papers-quick" if quick else "papers")
+    progress = False if json else None
+
+    from notsodeep.papers.run import reproduce, reproduce_all
+
+    if everything:
+        records = reproduce_all(chosen, target, quick=quick, progress=progress)
+    else:
+        records = [reproduce(entry, target, quick=quick, progress=progress) for entry in chosen]
+    if json:
+        emit(records)
+    else:
+        for record in records:
+            _print(record, target)
+    failed = [record["name"] for record in records if "error" in record]
+    if failed:
+        raise InputError(f"could not run {', '.join(failed)}; the reasons are in {target / 'summary.json'}")
+
+
+def _print(record: dict[str, Any], out: Path) -> None:
+    say(f"{record['name']}  {record['paper']}: {record['title']}")
+    if "error" in record:
+        say(f"  not run      {record['error']}", "")
+        return
+    say(f"  paper says   {record['paper_says']}", f"  we measure   {record['we_measure']}")
+    say(f"  verdict      {record['verdict']}")
+    for check in record["checks"]:
+        if not check["agrees"]:
+            reason = f" — {check['why']}" if check["why"] else ""
+            say(f"               {check['what']}: paper {check['paper']}, here {check['measured']}{reason}")
+    trials = record["trials"]
+    say(f"  trials       {trials['total']}, of which {trials['reused']} were there already; {record['seconds']} s")
+    say(f"  files        {out / record['name']}", "")

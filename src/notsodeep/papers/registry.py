@@ -1,0 +1,21 @@
+"""All entries by name."""
+
+from __future__ import annotations
+
+from notsodeep.checks import choice
+from notsodeep.papers import errata, ling24_decay, ling24_matching, ling24_spectra
+from notsodeep.papers.entry import Entry
+
+__all__ = ["ENTRIES", "find"]
+
+_MODULES = (ling24_decay, ling24_matching, ling24_spectra, errata)
+
+ENTRIES: dict[str, Entry] = {
+    entry.name: entry
+    for entry in sorted((entry for module in _MODULES for entry in module.ENTRIES), key=lambda entry: entry.name)
+}
+
+
+def find(name: str) -> Entry:
+    """The entry of this name; a misspelt one is answered with the nearest."""
+    return ENTRIES[choice(name, ENTRIES, "name")]

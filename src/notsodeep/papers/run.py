@@ -1,0 +1,147 @@
+"""Run entries: trials, then data, figure and verdict in ``<out>/<name>/``."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from notsodeep import __version__
+from notsodeep.checks import InputError, MissingExtraError
+from notsodeep.papers.entry import Entry, Row
+from notsodeep.papers.trials import Trials, write_text
+from notsodeep.progress import Progress, reporter
+from notsodeep.report.style import pyplot, save, style
+
+__all__ = ["collect", "reproduce", "reproduce_all"]
+
+
+def reproduce(entry: Entry, out: Path, *, quick: bool = False, progress: Progress = None) -> dict[str, Any]:
+    """Run one entry and return the content of its ``verdict.json``.
+
+    Written to ``<out>/<name>/``: ``trials/`` as they finish; then ``data.csv`` and ``data.json`` (one row a trial),
+    ``curves.csv`` where trials hold lists, ``figure.svg``, ``figure.png`` and, last, ``verdict.json``.
+
+    Parameters
+    ----------
+    entry : Entry
+    out : Path
+    quick : bool
+        Small sizes; says so in the verdict.
+    progress : bool, callable or None
+        See :func:`notsodeep.progress.reporter`.
+    """
+    pyplot()  # a missing extra is reported before the work, not after
+    folder = _folder(entry, out, quick)
+    sizes = entry.quick if quick else entry.full
+    plan = list(entry.plan(**sizes))
+    trials = Trials(folder / "trials", entry.name, entry.revision)
+    began = time.perf_counter()
+    rows: list[Row] = []
+    with reporter(entry.name, len(plan), progress) as report:
+        for done, settings in enumerate(plan):
+            report(done, len(plan))
+            rows.append(trials.get(settings, entry.measure))
+        report(len(plan), len(plan))
+    judgement = entry.judge(rows)
+    files = [*_write_rows(rows, folder), *_write_figure(entry, rows, folder)]
+    content = {
+        "name": entry.name,
+        "paper": entry.paper,
+        "title": entry.title,
+        "quick": quick,
+        "sizes": dict(sizes),
+        "paper_says": judgement.paper,
+        "we_measure": judgement.measured,
+        "verdict": f"{judgement.verdict} (quick: small sizes, no proof)" if quick else judgement.verdict,
+        "because": judgement.because,
+        "checks": [asdict(check) for check in judgement.checks],
+        "assumptions": list(entry.assumptions),
+        "trials": {"total": len(plan), "measured": trials.measured, "reused": trials.reused},
+        "seconds": round(time.perf_counter() - began, 1),
+        "files": files,
+        "version": __version__,
+    }
+    write_text(folder / "verdict.json", _json(content))
+    return content
+
+
+def reproduce_all(
+    entries: Iterable[Entry], out: Path, *, quick: bool = False, progress: Progress = None
+) -> list[dict[str, Any]]:
+    """Run entry after entry and write ``<out>/summary.json``.
+
+    What one entry lacks (a data set that cannot be fetched, an extra) does not stop the others: its
+    record says why it could not run.
+    """
+    records = []
+    for entry in entries:
+        try:
+            records.append(reproduce(entry, out, quick=quick, progress=progress))
+        except (InputError, MissingExtraError, OSError) as error:
+            records.append({"name": entry.name, "paper": entry.paper, "title": entry.title, "error": str(error)})
+    write_text(out / "summary.json", _json({"quick": quick, "version": __version__, "entries": records}))
+    return records
+
+
+def collect(out: Path) -> list[dict[str, Any]]:
+    """The verdicts below `out`, each with the path of its folder and its rows: all that a page about them needs."""
+    records = []
+    for path in sorted(out.glob("*/verdict.json")):
+        record = json.loads(path.read_text(encoding="utf-8"))
+        rows = json.loads((path.parent / "data.json").read_text(encoding="utf-8"))
+        records.append({**record, "folder": str(path.parent), "rows": rows})
+    return records
+
+
+def _folder(entry: Entry, out: Path, quick: bool) -> Path:
+    if out.exists() and not out.is_dir():
+        raise InputError(f"out={str(out)!r} is a file; pass a directory")
+    folder = out / entry.name
+    verdict = folder / "verdict.json"
+    if quick and verdict.is_file() and not json.loads(verdict.read_text(encoding="utf-8"))["quick"]:
+        raise InputError(f"out={str(out)!r} holds the full run of {entry.name}; pass another directory to --quick")
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def _write_rows(rows: Sequence[Row], folder: Path) -> list[str]:
+    """Scalars to data.csv, lists to curves.csv in long form, everything to data.json."""
+    write_text(folder / "data.json", _json(rows))
+    scalars = list(dict.fromkeys(key for row in rows for key, value in row.items() if not isinstance(value, list)))
+    write_text(folder / "data.csv", _csv([scalars, *([_cell(row.get(key)) for key in scalars] for row in rows)]))
+    points = [
+        (trial, key, index, _cell(value))
+        for trial, row in enumerate(rows)
+        for key, values in row.items()
+        if isinstance(values, list)
+        for index, value in enumerate(values)
+    ]
+    if not points:
+        return ["data.csv", "data.json"]
+    write_text(folder / "curves.csv", _csv([("trial", "curve", "index", "value"), *points]))
+    return ["data.csv", "data.json", "curves.csv"]
+
+
+def _write_figure(entry: Entry, rows: Sequence[Row], folder: Path) -> list[str]:
+    with style() as plt:
+        return [path.name for path in save(entry.draw(plt, rows), folder, "figure")]
+
+
+def _csv(lines: Iterable[Sequence[Any]]) -> str:
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows(lines)
+    return text.getvalue()
+
+
+def _cell(value: Any) -> Any:
+    return repr(value) if isinstance(value, float) else value  # all digits
+
+
+def _json(content: Any) -> str:
+    return json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n"

@@ -1,0 +1,64 @@
+"""The data of [Ling24]'s figures: its two-class mixture, and the images of 6 and 8."""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from notsodeep import data as datasets
+from notsodeep.checks import InputError
+from notsodeep.highdim import Mixture, Statistics, estimate_statistics
+
+__all__ = ["draw", "six_and_eight", "two_classes"]
+
+Array: TypeAlias = NDArray[Any]
+
+
+def two_classes(p: int) -> Mixture:
+    """μ_a = 8 e_a and C_a = (1 + 8(a − 1)/√p) I for a = 1, 2, in equal parts."""
+    means = np.zeros((2, p))
+    means[0, 0] = means[1, 1] = 8.0
+    return Mixture(means, [1.0, 1 + 8 / math.sqrt(p)], [0.5, 0.5])
+
+
+@lru_cache(maxsize=2)
+def six_and_eight(name: str) -> tuple[Array, Array]:
+    """All images of the two digits, centred and scaled to mean ‖x‖² = 1 together."""
+    loaded = datasets.load(name)
+    labels = np.asarray(loaded.labels)
+    rows = np.isin(labels, (6, 8))
+    return datasets.prepare(loaded.X[rows]), labels[rows]
+
+
+def draw(data: str, n: int, seed: int, features: int | None = None) -> tuple[Array, Statistics]:
+    """n samples, half of each class, with the statistics the theory asks for.
+
+    Parameters
+    ----------
+    data : str
+        ``gmm``: :func:`two_classes` with `features` dimensions and its exact statistics; otherwise a
+        data set with the digits 6 and 8, whose statistics are estimated from the samples drawn.
+    n, seed : int
+    features : int, optional
+        p of the mixture.
+    """
+    if data == "gmm":
+        if features is None:
+            raise InputError("the mixture needs features=p")
+        mixture = two_classes(features)
+        X, labels = mixture.sample(n, seed)
+        return X, mixture.statistics(X, labels)
+    X, labels = six_and_eight(data)
+    rng = np.random.default_rng(seed)
+    rows = []
+    for digit in (6, 8):
+        found = np.flatnonzero(labels == digit)
+        if found.size < n // 2:
+            raise InputError(f"n={n} asks for {n // 2} images of a {digit}, but {data} holds {found.size}")
+        rows.append(rng.choice(found, n // 2, replace=False))
+    chosen = np.concatenate(rows)
+    return X[chosen], estimate_statistics(X[chosen], labels[chosen])

@@ -1,0 +1,92 @@
+"""The store of finished trials: one small file each, written at once, so that nothing is done twice."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from notsodeep import __version__
+from notsodeep.papers.entry import Settings
+
+__all__ = ["Trials", "write_text"]
+
+
+class Trials:
+    """Numbers by settings, in ``<folder>/<key>.json``.
+
+    The key is a hash of the entry, of its revision, of the version of this package and of the
+    settings: a trial is reused only if all of them are the same.
+
+    Parameters
+    ----------
+    folder : Path
+    name : str
+        Of the entry.
+    revision : int
+
+    Attributes
+    ----------
+    measured, reused : int
+        How many trials were computed by this object and how many it found.
+
+    Examples
+    --------
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     trials = Trials(Path(folder), "example", 1)
+    ...     [trials.get({"x": 3}, lambda x: {"square": x * x}) for _ in range(2)]
+    ...     trials.measured, trials.reused
+    [{'x': 3, 'square': 9}, {'x': 3, 'square': 9}]
+    (1, 1)
+    """
+
+    def __init__(self, folder: Path, name: str, revision: int) -> None:
+        self.folder = folder
+        self.identity = {"entry": name, "revision": revision, "version": __version__}
+        self.measured = self.reused = 0
+
+    def path(self, settings: Settings) -> Path:
+        """Where the numbers of these settings are kept."""
+        text = json.dumps({**self.identity, "settings": dict(settings)}, sort_keys=True, allow_nan=False)
+        return self.folder / f"{hashlib.sha256(text.encode()).hexdigest()[:20]}.json"
+
+    def find(self, settings: Settings) -> dict[str, Any] | None:
+        """The numbers, if they are here and whole."""
+        try:
+            content = json.loads(self.path(settings).read_text(encoding="utf-8"))
+            return dict(content["numbers"])
+        except (FileNotFoundError, json.JSONDecodeError, UnicodeDecodeError, KeyError, TypeError, ValueError):
+            return None
+
+    def get(self, settings: Settings, measure: Callable[..., dict[str, Any]]) -> dict[str, Any]:
+        """Settings and numbers in one row; `measure` is called only if they are not here yet."""
+        numbers = self.find(settings)
+        if numbers is not None:
+            self.reused += 1
+            return {**settings, **numbers}
+        began = time.perf_counter()
+        numbers = measure(**settings)
+        seconds = round(time.perf_counter() - began, 3)
+        content = {**self.identity, "settings": dict(settings), "numbers": numbers, "seconds": seconds}
+        write_text(self.path(settings), json.dumps(content, allow_nan=False) + "\n")
+        self.measured += 1
+        return {**settings, **numbers}
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a file so that it appears whole or not at all, even when the process is killed."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
+    try:
+        with partial.open("w", encoding="utf-8", newline="") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)

@@ -1,0 +1,168 @@
+"""The reproductions themselves: judgements that can fail, data as described, and quick runs of all."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import notsodeep as nsd
+from notsodeep.papers import errata, ling24_decay, ling24_matching, ling24_spectra, samples
+from notsodeep.papers.registry import ENTRIES
+from notsodeep.papers.run import reproduce
+
+pytest.importorskip("matplotlib")
+
+
+def test_the_mixture_is_the_one_of_the_paper() -> None:
+    mix = samples.two_classes(400)
+    assert mix.means.tolist()[0][:3] == [8, 0, 0]
+    assert mix.means.tolist()[1][:3] == [0, 8, 0]
+    assert [spread[0] for spread in mix.covariances] == pytest.approx([1.0, 1 + 8 / 20])
+    X, stats = samples.draw("gmm", 200, 0, 160)
+    assert X.shape == (200, 160)
+    assert stats.tau0**2 == pytest.approx(1 + 4 / np.sqrt(160))
+    with pytest.raises(nsd.InputError, match="features"):
+        samples.draw("gmm", 200, 0)
+
+
+def test_images_are_scaled_together_and_drawn_in_equal_parts() -> None:
+    X, labels = samples.six_and_eight("digits")
+    assert np.mean(np.sum(X**2, axis=1)) == pytest.approx(1)
+    assert set(labels) == {6, 8}
+    one, stats = samples.draw("digits", 100, 0)
+    other, _ = samples.draw("digits", 100, 1)
+    assert not np.array_equal(one, other)
+    assert stats.proportions.tolist() == [0.5, 0.5]
+    with pytest.raises(nsd.InputError, match="asks for 500 images of a 6"):
+        samples.draw("digits", 1000, 0)
+
+
+@pytest.mark.parametrize("kind", ["ck", "ntk_frozen_input"])
+def test_the_estimate_approaches_the_exact_kernel(kind: str) -> None:
+    pytest.importorskip("torch")
+    from notsodeep.papers.finite_width import estimated_kernel
+
+    X, stats = samples.draw("gmm", 40, 0, 30)
+    deq = nsd.DEQ("relu", 0.2, 0.8).centered(stats.tau0)
+    exact = deq.kernel(X, kind=kind)
+    gaps = [
+        np.mean([np.linalg.norm(estimated_kernel(deq, X, kind, width, seed) - exact) for seed in range(3)])
+        for width in (64, 1024)
+    ]
+    assert gaps[1] < 0.5 * gaps[0]  # 1/√width: a quarter
+    assert gaps[1] < 0.15 * np.linalg.norm(exact)
+
+
+# --- judgements can fail ----------------------------------------------------------------------
+
+
+def decay_rows() -> list[dict[str, Any]]:
+    plan = ling24_decay.plan((100, 200, 400), 2, 64, 1)
+    return [
+        {**settings, **ling24_decay.measure("ck", **settings)}
+        if not settings["width"]
+        else {**settings, "error": 1 / settings["n"]}
+        for settings in plan
+    ]
+
+
+def test_the_right_equivalent_decays_and_a_wrong_one_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert ling24_decay.judge(decay_rows(), "G").verdict == "agrees"
+    right = ling24_decay.equivalent
+
+    def wrong(*arguments: Any) -> Any:
+        found = right(*arguments)
+        return dataclasses.replace(found, weights=found.weights._replace(c1=1.5 * found.weights.c1))
+
+    monkeypatch.setattr(ling24_decay, "equivalent", wrong)
+    judgement = ling24_decay.judge(decay_rows(), "G")
+    assert judgement.verdict == "agrees in part"
+    assert [check.agrees for check in judgement.checks] == [False] * 4 + [True]  # the last one was made up
+    assert "slower than the theorem" in judgement.because
+
+
+def test_noise_is_not_called_decay() -> None:
+    rows = [
+        {"activation": name, "n": n, "width": width, "seed": 0, "error": n**-0.5 if not width else n**0.5}
+        for name in ling24_decay.ACTIVATIONS
+        for n in (100, 200, 400)
+        for width in (0, 64)
+    ]
+    judgement = ling24_decay.judge(rows, "G")
+    assert judgement.verdict == "agrees in part"
+    assert "for 0 of 4 activations" in judgement.because
+
+
+def test_a_network_that_was_not_designed_is_told_apart() -> None:
+    plan = ling24_matching.plan({"gmm": (60, 120, 240)}, {"gmm": 2})
+    rows = [{**settings, **ling24_matching.measure(**settings)} for settings in plan]
+    assert ling24_matching.judge(rows).verdict == "agrees"
+    swapped = [{**row, "error": row["unmatched"], "unmatched": row["error"]} for row in rows]
+    assert not any(c.agrees for c in ling24_matching.judge(swapped).checks if "designed" in c.what)
+
+
+def test_printed_norms_are_compared() -> None:
+    rows = [
+        {"data": "gmm", "activation": name, "gap": gap, "gap_rms": 0.1, "norm": 6.0}
+        | {"distance": 0.01, "distance_limit": 0.2}
+        for name, gap in (("relu", 0.27), ("tanh", 1.2))
+    ]
+    judgement = ling24_spectra.judge(rows, "ling24-fig5")
+    kept = {check.what + check.paper: check.agrees for check in judgement.checks}
+    assert kept["norm for ReLU on GMM0.26"]
+    assert not kept["norm for Tanh on GMM0.81"]
+    assert kept["eigenvalues for ReLU on GMMthose of the equivalent"]
+    assert not kept["eigenvalues for ReLU on GMMthose of our limiting law"]
+
+
+def test_a_misprint_that_decays_would_be_called_right() -> None:
+    sizes, names = (200, 400, 800), [e.name for e in errata.CURVES]
+    rows = [
+        {"n": n, **{f"printed {name}": 1.0 if name != "kappa" else n**-0.5 for name in names}}
+        | {f"correct {name}": n**-0.5 for name in names}
+        for n in sizes
+    ]
+    checks = errata.judge(rows).checks
+    assert [e.name for e, check in zip(errata.CURVES, checks, strict=False) if check.agrees] == ["kappa"]
+    assert checks[-1].agrees
+    stalled = [{**row, "correct beta3": 1.0} for row in rows]
+    assert not errata.judge(stalled).checks[-1].agrees
+
+
+# --- quick runs -------------------------------------------------------------------------------
+
+# words of the checks that must agree, whatever the sizes
+CERTAIN = {
+    "ling24-fig1": "exact kernel",
+    "ling24-fig4": "exact kernel",
+    "ling24-fig2": "",
+    "ling24-fig5": "on GMM",
+    "ling24-fig6": "eigenvalues for",
+    "ling24-fig7": "eigenvalues for",
+    "errata": "all corrected formulas",
+}
+
+
+@pytest.mark.reproduce
+@pytest.mark.parametrize("name", ENTRIES)
+def test_quick_run(name: str, tmp_path: Path) -> None:
+    entry = ENTRIES[name]
+    first = reproduce(entry, tmp_path, quick=True)
+    print(json.dumps(first, indent=1, ensure_ascii=False))
+    folder = tmp_path / name
+    assert all((folder / file).stat().st_size > 100 for file in first["files"])
+    assert {"figure.png", "figure.svg", "data.csv", "data.json"} <= set(first["files"])
+    assert first["verdict"].endswith("(quick: small sizes, no proof)")
+    assert first["trials"]["measured"] == first["trials"]["total"]
+    certain = [check for check in first["checks"] if CERTAIN.get(name, "nothing") in check["what"]]
+    assert all(check["agrees"] for check in certain if "digits" not in check["what"] and "norm" not in check["what"])
+    if name == "errata":  # every misprint shows; only the corrected formulas decay
+        assert [check["agrees"] for check in first["checks"]] == [False] * 10 + [True]
+    again = reproduce(entry, tmp_path, quick=True)
+    assert again["trials"]["measured"] == 0
+    assert again["checks"] == first["checks"]
