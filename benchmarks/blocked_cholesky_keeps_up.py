@@ -20,8 +20,8 @@ def run(quick: bool = False) -> dict[str, Any]:
     worst = max(row["ratio"] for row in rows if row["dtype"] == "float64")
     wrong = [row for row in rows if row["backward error"] > 100 * np.finfo(row["dtype"]).eps]
     return {
-        "claim": "The blocked Cholesky factorisation, which reports progress, can be interrupted and keeps the kernel above "
-        "the diagonal, takes no longer than LAPACK through SciPy (time ratio)",
+        "claim": "The blocked Cholesky factorisation, which reports progress, can be interrupted and keeps the kernel "
+        "above the diagonal, takes no longer than LAPACK through SciPy (time ratio)",
         "target": "float64: ratio ≤ 1 at every size; backward error at rounding level",
         "rows": rows,
         "verdict": f"{'met' if worst <= 1 and not wrong else 'missed'}: worst float64 ratio {worst:.2f}, "

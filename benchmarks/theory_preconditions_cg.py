@@ -1,7 +1,7 @@
 """Conjugate gradients on the DEQ-NTK of MNIST: alone, and preconditioned by theory, by landmarks and by both.
 
-`steps` shares the search directions of all ten targets, as the library does; `steps, separate columns` runs the textbook
-iteration, each target on its own directions, for comparison with what other libraries do.
+`steps` shares the search directions of all ten targets, as the library does; `steps, separate columns` runs the
+textbook iteration, each target on its own directions, for comparison.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def run(quick: bool = False) -> dict[str, Any]:
     loaded = data.load(source)
     X = loaded.X[:n].astype(np.float64)
     X /= np.linalg.norm(X, axis=1, keepdims=True)
-    Y = np.where(loaded.y[:n, None] == np.arange(10), 0.9, -0.1)
+    Y = np.where(loaded.labels[:n, None] == np.arange(10), 0.9, -0.1)
     blocks = KernelBlocks(nsd.DEQ("normalized_relu", 0.25, 0.25, 0.5), X, kind="ntk_injected")
     matrix = MatrixBlocks(blocks.block(slice(None), slice(None)), symmetric=True)
     rows = [measure(blocks, matrix, Y, kind) for kind in KINDS]

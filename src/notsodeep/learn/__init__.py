@@ -1,7 +1,8 @@
-"""Kernel machines: solvers that scale and say how well they did."""
+"""Kernel machines and preprocessing in the manner of scikit-learn, on solvers that scale and say how well they did."""
 
 from notsodeep.learn.cholesky import CholeskyFactor, NotPositiveDefiniteError
 from notsodeep.learn.conjugate_gradients import ConjugateGradients
+from notsodeep.learn.preprocessing import ZCA, CenterAndScale, PixelNorm, UnitNorm
 from notsodeep.learn.products import MatrixBlocks, product
 from notsodeep.learn.solution import Solution
 from notsodeep.learn.solve import solve
@@ -15,12 +16,16 @@ from notsodeep.learn.validation import (
 )
 
 __all__ = [
+    "ZCA",
+    "CenterAndScale",
     "CholeskyFactor",
     "ConjugateGradients",
     "MatrixBlocks",
     "NotPositiveDefiniteError",
+    "PixelNorm",
     "RidgePath",
     "Solution",
+    "UnitNorm",
     "generalized_cross_validation",
     "leave_one_out",
     "log_marginal_likelihood",
