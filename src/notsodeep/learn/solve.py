@@ -239,7 +239,7 @@ def _condition_bound(cg: ConjugateGradients, operator: Operator) -> dict[str, An
     energy = np.einsum("ij,ij->j", cg.X, cg.targets - cg.R)  # xᵀA x
     smallest = min([cg.extremes[0], *(energy[size > 0] / size[size > 0])])
     largest = max(cg.extremes[1], largest_eigenvalue(operator, len(cg.X), steps=2, width=4))
-    condition = largest / smallest if smallest > 0 else math.inf
+    condition = float(largest / smallest) if smallest > 0 else math.inf
     return {"condition": condition, "condition_method": "Rayleigh quotients of the iteration: a lower bound"}
 
 
