@@ -1,7 +1,8 @@
-"""``notsodeep kernel``: the exact kernel matrix of a data file."""
+"""``notsodeep kernel`` and ``notsodeep verify``: the exact kernel matrix of a data file, in memory or tile by tile."""
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -16,7 +17,7 @@ from notsodeep.models import DEQ, load_model
 
 def kernel(
     source: Annotated[str, typer.Argument(metavar="DATA", help="digits, or a .npy, .npz or .csv file.")],
-    out: Annotated[Path, typer.Option(help="The .npy file to write.")],
+    out: Annotated[Path, typer.Option(help="The .npy file to write, or a .zarr directory to write tile by tile.")],
     activation: Annotated[str, typer.Option(help="φ by name.")] = "relu",
     param: Annotated[list[str] | None, typer.Option(help="A parameter of φ, as name=value; repeat.")] = None,
     recurrent: Annotated[float, typer.Option(help="Variance σ_a² of the recurrent weights.")] = 0.2,
@@ -25,31 +26,78 @@ def kernel(
     model: Annotated[Path | None, typer.Option(help="A model file, in place of the five options above.")] = None,
     kind: Annotated[str, typer.Option(help="ck, nngp, ntk, ntk_frozen_input or ntk_injected.")] = "ck",
     dtype: Annotated[str, typer.Option(help="float64 or float32.")] = "float64",
-    force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
+    tile: Annotated[int | None, typer.Option(help="Side of a tile of a .zarr directory; about 2048.")] = None,
+    scheduler: Annotated[
+        str | None, typer.Option(help="Compute the tiles on this Dask cluster, tcp://host:port.")
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace an existing .npy file.")] = False,
     json: Json = False,
 ) -> None:
-    """Write the exact infinite-width kernel matrix of a data set."""
-    if out.suffix != ".npy":
-        raise InputError(f"out={str(out)!r} must end in .npy")
+    """Write the exact infinite-width kernel matrix of a data set.
+
+    A .zarr directory is written tile by tile and need not fit in memory. Killed at any moment, the same command
+    continues it; tiles that are damaged are computed again, and a directory of another kernel is refused.
+    """
+    if out.suffix not in (".npy", ".zarr"):
+        raise InputError(f"out={str(out)!r} must end in .npy or .zarr")
     network: Any = (
         load_model(model) if model else DEQ(parse_activation(activation, param or []), recurrent, input, bias)
     )
+    summary = {"out": str(out), "model": network.to_dict(), "kind": kind}
+    if out.suffix == ".zarr":
+        if force:
+            raise InputError(f"force is for .npy files; delete {str(out)!r} yourself if it is to be replaced")
+        matrix = _stored(network, data.load(source).X, out, kind, dtype, tile, scheduler, quiet=json)
+        trace = float(matrix.diagonal().sum())
+    else:
+        if tile is not None or scheduler is not None:
+            raise InputError("tile and scheduler are for a .zarr directory; pass --out K.zarr")
+        matrix = _saved(network, data.load(source).X, out, kind, dtype, force, quiet=json)
+        trace = float(np.trace(matrix))
+    if json:
+        emit({**summary, "shape": list(matrix.shape), "dtype": str(matrix.dtype), "trace": trace})
+    else:
+        say(f"{kind} of {network}", f"{out}: {matrix.shape[0]} × {matrix.shape[1]} {matrix.dtype}")
+
+
+def verify(
+    store: Annotated[Path, typer.Argument(metavar="K.zarr", help="A directory written by notsodeep kernel.")],
+    json: Json = False,
+) -> None:
+    """Check every tile of a kernel on disk; the command that wrote it computes damaged ones again, and only those."""
+    from notsodeep.scale import verify as check
+
+    with progress(f"verify {store}", quiet=json) as step:
+        found = check(store, progress=lambda done, total: step(f"verify {store}", done / total))
+    if json:
+        emit({**asdict(found), "sound": found.sound})
+    else:
+        lines = [f"{word}: tile {tile}" for word in ("missing", "damaged") for tile in getattr(found, word)]
+        say(str(found), *lines[:20], *([f"and {len(lines) - 20} more"] if len(lines) > 20 else []))
+    if not found.sound:
+        raise typer.Exit(1)
+
+
+def _saved(network: Any, X: Any, out: Path, kind: str, dtype: str, force: bool, quiet: bool) -> Any:
+    text = f"{kind} of {len(X)} samples"
     with new_file(out, force=force) as partial:
-        X = data.load(source).X
-        text = f"{kind} of {len(X)} samples"
-        with progress(text, quiet=json) as step:
+        with progress(text, quiet=quiet) as step:
             matrix = network.kernel(X, kind=kind, dtype=dtype, progress=lambda done, total: step(text, done / total))
         with partial.open("wb") as file:
             np.save(file, matrix)
-    summary = {
-        "out": str(out),
-        "model": network.to_dict(),
-        "kind": kind,
-        "shape": list(matrix.shape),
-        "dtype": str(matrix.dtype),
-        "trace": float(np.trace(matrix)),
-    }
-    if json:
-        emit(summary)
-    else:
-        say(f"{kind} of {network}", f"{out}: {matrix.shape[0]} × {matrix.shape[1]} {matrix.dtype}")
+    return matrix
+
+
+def _stored(
+    network: Any, X: Any, out: Path, kind: str, dtype: str, tile: int | None, scheduler: str | None, quiet: bool
+) -> Any:
+    from notsodeep.kernels import blocks
+    from notsodeep.scale import compute
+    from notsodeep.scale.distributed import connect
+
+    text = f"{kind} of {len(X)} samples"
+    with connect(scheduler) as client, progress(text, quiet=quiet) as step:
+        source = blocks(network, X, kind=kind, dtype=dtype)
+        return compute(
+            source, out, tile=tile, client=client, progress=lambda done, total: step(text, done / max(total, 1))
+        )
