@@ -34,11 +34,8 @@ def contents(path: Path) -> dict[str, bytes]:
 
 def identities(path: Path) -> dict[str, tuple[int, int]]:
     """Inode and time of every tile: another one, if it was written again."""
-    return {
-        str(file.relative_to(path)): (file.stat().st_ino, file.stat().st_mtime_ns)
-        for file in sorted(path.glob("c/*/*"))
-        if file.is_file()
-    }
+    tiles = [file for file in sorted(path.glob("c/*/*")) if file.suffix != ".partial"]
+    return {str(file.relative_to(path)): (file.stat().st_ino, file.stat().st_mtime_ns) for file in tiles}
 
 
 def start(code: str, *arguments: object, threads: int = 1) -> subprocess.Popen[str]:

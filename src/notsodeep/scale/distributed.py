@@ -16,9 +16,11 @@ from __future__ import annotations
 
 import threading
 import time
+import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeAlias
+from weakref import WeakKeyDictionary
 
 from numpy.typing import NDArray
 
@@ -37,6 +39,8 @@ Job: TypeAlias = Callable[..., Any]
 
 _ATTEMPTS = 5  # times a tile may lose its worker or its samples
 _AHEAD = 2  # tiles in flight for every thread of the cluster
+_ANSWER = "10s"  # within which a scheduler must answer
+_held: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()  # blocks whose samples are on a cluster
 _PATIENCE = 60.0  # seconds without any worker before giving up
 
 
@@ -48,7 +52,7 @@ def connect(address: str | None) -> Iterator[Any]:
         return
     distributed = need("distributed")
     try:
-        client = distributed.Client(address, timeout="10s", set_as_default=False)
+        client = distributed.Client(address, timeout=_ANSWER, set_as_default=False)
     except (OSError, ValueError) as error:
         raise InputError(f"scheduler={address!r} does not answer: {error}") from None
     with client:
@@ -117,12 +121,12 @@ def on_workers(
     waiting, attempts = list(reversed(items)), dict.fromkeys(items, 0)
     running: dict[Any, Any] = {}
     recipe = (blocks.model, blocks.kinds, blocks.dtype.name, blocks.depth)
-    samples = _scatter(client, blocks)
+    samples = _scattered(client, blocks)
     done, lost = 0, False
     try:
         while waiting or running:
             if lost:
-                samples, lost = _scatter(client, blocks), False
+                samples, lost = _scattered(client, blocks, again=True), False
             while waiting and len(running) < _AHEAD * _threads(client):
                 item = waiting.pop()
                 future = client.submit(_run, job, recipe, *samples, arguments(item), pure=False, retries=_ATTEMPTS)
@@ -146,11 +150,15 @@ def on_workers(
         client.cancel(list(running))
 
 
-def _scatter(client: Any, blocks: Any) -> tuple[Any, Any]:
-    first, second = blocks.samples
-    _threads(client)
-    held = client.scatter(first, broadcast=True)
-    return held, None if second is None else client.scatter(second, broadcast=True)
+def _scattered(client: Any, blocks: Any, *, again: bool = False) -> tuple[str, Any, Any]:
+    """The samples on the workers, under a name; sent once for all calls with these blocks."""
+    known = _held.get(blocks)
+    if known is None or known[0] is not client or again:
+        _threads(client)
+        sent = [part if part is None else client.scatter(part, broadcast=True) for part in blocks.samples]
+        known = _held[blocks] = (client, (uuid.uuid4().hex, *sent))
+    name, first, second = known[1]
+    return name, first, second
 
 
 def _threads(client: Any) -> int:
@@ -170,7 +178,8 @@ def _finished(client: Any, distributed: Any, running: dict[Any, Any]) -> list[An
         if ended:
             return ended
         try:
-            distributed.wait(list(running), timeout=1.0, return_when="FIRST_COMPLETED")
+            with client.as_current():
+                distributed.wait(list(running), timeout=1.0, return_when="FIRST_COMPLETED")
         except (TimeoutError, distributed.CancelledError):
             _threads(client)
 
@@ -191,22 +200,21 @@ _prepared: dict[str, Any] = {}
 _guard = threading.Lock()
 
 
-def _run(job: Job, recipe: tuple[Any, ...], first: Array, second: Array | None, arguments: tuple[Any, ...]) -> Any:
+def _run(
+    job: Job, recipe: tuple[Any, ...], name: str, first: Array, second: Array | None, arguments: tuple[Any, ...]
+) -> Any:
     with one_thread_each():
-        return job(_blocks(recipe, first, second), *arguments)
+        return job(_blocks(recipe, name, first, second), *arguments)
 
 
-def _blocks(recipe: tuple[Any, ...], first: Array, second: Array | None) -> Any:
-    """The kernel of this recipe and these very arrays, prepared once a process."""
-    model, kinds, dtype, depth = recipe
-    key = f"{model!r} {kinds} {dtype} {depth}"
+def _blocks(recipe: tuple[Any, ...], name: str, first: Array, second: Array | None) -> Any:
+    """The kernel of the samples sent under this name, prepared once a process."""
     with _guard:
-        known = _prepared.get(key)
-        if known is None or known.samples[0] is not first or known.samples[1] is not second:
+        if name not in _prepared:
             _prepared.clear()  # one kernel at a time
-            known = kernels.blocks(model, first, second, kind=kinds, dtype=dtype, depth=depth)
-            _prepared[key] = known
-        return known
+            model, kinds, dtype, depth = recipe
+            _prepared[name] = kernels.blocks(model, first, second, kind=kinds, dtype=dtype, depth=depth)
+        return _prepared[name]
 
 
 def _write_tile(blocks: Any, tile: Tile, span: tuple[slice, slice], path: str | None, manifest: Any) -> Array | None:
