@@ -130,6 +130,10 @@ def test_all_workers_killed_and_the_samples_with_them(client: Client, tmp_path: 
 def test_products_on_workers_have_the_same_bits(client: Client) -> None:
     source, V = problems.source(300), np.random.default_rng(1).standard_normal((300, 3))
     assert np.array_equal(product(source, V, client=client), product(source, V))
+    remote = distributed.ClusterBlocks(source, client).astype("float32")
+    assert remote.dtype == np.float32
+    assert remote.shape == (300, 300)
+    assert np.array_equal(remote.product(V[:, 0]), product(source.astype("float32"), V[:, 0]))
 
 
 def test_an_error_of_the_kernel_is_not_retried(client: Client, tmp_path: Path) -> None:

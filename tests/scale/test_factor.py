@@ -33,10 +33,10 @@ def test_the_factor_solves(dtype: str, added: float | str, stored: bool, tmp_pat
     np.testing.assert_allclose(K @ factor.solve(B), B, atol=tolerance)
     np.testing.assert_allclose(factor.logdet(), np.linalg.slogdet(K)[1], rtol=tolerance)
     np.testing.assert_allclose(factor.inverse_diagonal(), np.linalg.inv(K).diagonal(), rtol=tolerance)
-    np.testing.assert_allclose(factor.inverse_diagonal(16 * n * 7), factor.inverse_diagonal(), rtol=tolerance)
+    np.testing.assert_allclose(factor.inverse_diagonal(memory=16 * n * 7), factor.inverse_diagonal(), rtol=tolerance)
     L = np.linalg.cholesky(K)
-    np.testing.assert_allclose(factor.solve_lower(B), np.linalg.solve(L, B), atol=tolerance)
-    np.testing.assert_allclose(factor.solve_upper(B), np.linalg.solve(L.T, B), atol=tolerance)
+    np.testing.assert_allclose(factor.half_solve(B), np.linalg.solve(L, B), atol=tolerance)
+    np.testing.assert_allclose(factor.solve(B[:, 0]), factor.solve(B)[:, 0], atol=tolerance)
     assert verify(tmp_path / "L.zarr").sound
 
 
@@ -153,5 +153,8 @@ def test_products(dtype: str, tmp_path: Path) -> None:
         found = product(stored, vectors, progress=lambda *call, calls=calls: calls.append(call))
         np.testing.assert_allclose(found, expected, rtol=tolerance, atol=tolerance)
         assert calls[-1] == (len(stored.store.tiles()),) * 2
+        assert np.array_equal(stored.product(vectors[:, 1]), product(stored, vectors[:, 1:2])[:, 0])
+        chosen = np.array([3, 88, 40, 3])
+        assert np.array_equal(stored.columns(chosen), stored.to_numpy()[:, chosen])
     with pytest.raises(InputError, match=r"must be \(90, k\)"):
         product(source, V[:5])

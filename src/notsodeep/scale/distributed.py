@@ -19,20 +19,20 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 from weakref import WeakKeyDictionary
 
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
 from notsodeep import kernels
 from notsodeep.checks import InputError
-from notsodeep.progress import Callback
+from notsodeep.progress import Callback, Progress
 from notsodeep.scale.extra import need
 from notsodeep.scale.pool import one_thread_each
-from notsodeep.scale.products import multiply_tile
+from notsodeep.scale.products import multiply_tile, product
 from notsodeep.scale.store import Tile, TileStore
 
-__all__ = ["connect", "multiply", "on_workers", "write_tiles"]
+__all__ = ["ClusterBlocks", "connect", "multiply", "on_workers", "write_tiles"]
 
 Array: TypeAlias = NDArray[Any]
 Job: TypeAlias = Callable[..., Any]
@@ -57,6 +57,23 @@ def connect(address: str | None) -> Iterator[Any]:
         raise InputError(f"scheduler={address!r} does not answer: {error}") from None
     with client:
         yield client
+
+
+class ClusterBlocks:
+    """The kernel `blocks`, whose products are computed on the workers of `client`; all else is done here."""
+
+    def __init__(self, blocks: Any, client: Any) -> None:
+        self._blocks, self._client = blocks, client
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._blocks, name)
+
+    def astype(self, dtype: DTypeLike) -> ClusterBlocks:
+        return ClusterBlocks(self._blocks.astype(dtype), self._client)
+
+    def product(self, vectors: Array, progress: Progress = None) -> Array:
+        """K V: only vectors travel."""
+        return product(self._blocks, vectors, client=self._client, progress=progress)
 
 
 def write_tiles(client: Any, blocks: Any, store: TileStore, tiles: Sequence[Tile], report: Callback) -> None:
@@ -157,8 +174,7 @@ def _scattered(client: Any, blocks: Any, *, again: bool = False) -> tuple[str, A
         _threads(client)
         sent = [part if part is None else client.scatter(part, broadcast=True) for part in blocks.samples]
         known = _held[blocks] = (client, (uuid.uuid4().hex, *sent))
-    name, first, second = known[1]
-    return name, first, second
+    return cast("tuple[str, Any, Any]", known[1])
 
 
 def _threads(client: Any) -> int:

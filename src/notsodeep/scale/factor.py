@@ -47,41 +47,46 @@ class Factor:
             raise InputError(f"{self.store.path} does not hold a factor")
 
     @property
+    def shape(self) -> tuple[int, int]:
+        return self.store.shape
+
+    @property
     def dtype(self) -> np.dtype[Any]:
         return self.store.dtype
 
     def solve(self, right: Array) -> Array:
         """(K + Λ)⁻¹ B in the precision of the factor, returned in float64."""
-        return self.solve_upper(self.solve_lower(right))
+        return self._substitute(self.half_solve(right), forward=False)
 
-    def solve_lower(self, right: Array) -> Array:
-        """L⁻¹ B."""
+    def half_solve(self, right: Array) -> Array:
+        """L⁻¹ B; the squared norm of a column is bᵀ(K + Λ)⁻¹b."""
         return self._substitute(right, forward=True)
-
-    def solve_upper(self, right: Array) -> Array:
-        """L⁻ᵀ B."""
-        return self._substitute(right, forward=False)
 
     def logdet(self) -> float:
         """log det (K + Λ)."""
         diagonals = (self.store.read((k, k)).diagonal() for k in range(self.store.grid[0]))
         return float(sum(2 * np.log(d.astype(np.float64)).sum() for d in diagonals))
 
-    def inverse_diagonal(self, memory: int = 1 << 28) -> Array:
-        """diag (K + Λ)⁻¹ = Σ_i (L⁻¹)²_ij, by columns of L⁻¹ that fit in `memory` bytes."""
-        n = self.store.shape[0]
+    def inverse_diagonal(self, progress: Progress = None, *, memory: int = 1 << 28) -> Array:
+        """diag (K + Λ)⁻¹ = Σ_i (L⁻¹)²_ij, by columns of L⁻¹ that fit in `memory` bytes (a third of n³ operations)."""
+        n = self.shape[0]
         width = max(1, memory // (16 * n))
         result = np.empty(n)
-        for start in range(0, n, width):
-            columns = slice(start, min(start + width, n))
-            unit = np.zeros((n, columns.stop - start), self.dtype)
-            unit[columns] = np.eye(columns.stop - start)
-            result[columns] = np.einsum("ij,ij->j", *[self.solve_lower(unit)] * 2)
+        with reporter("inverse diagonal", n, progress) as report:
+            for start in range(0, n, width):
+                columns = slice(start, min(start + width, n))
+                unit = np.zeros((n, columns.stop - start), self.dtype)
+                unit[columns] = np.eye(columns.stop - start)
+                half = self.half_solve(unit)
+                result[columns] = np.einsum("ij,ij->j", half, half)
+                report(columns.stop, n)
         return result
 
     def _substitute(self, right: Array, forward: bool) -> Array:
         store, count = self.store, self.store.grid[0]
         X = np.array(right, self.dtype)
+        if X.ndim not in (1, 2) or len(X) != self.shape[0]:
+            raise InputError(f"right has shape {X.shape} but must be ({self.shape[0]}, k)")
         rows = [store.span((k, k))[0] for k in range(count)]
 
         def part(i: int, k: int) -> Array:

@@ -41,19 +41,21 @@ def product(blocks: Blocks, vectors: Array, *, client: Any = None, progress: Pro
     ----------
     blocks : Blocks
         Computed or stored, (n, m). A tile of a symmetric kernel is made once and used twice.
-    vectors : array (m, k)
+    vectors : array (m,) or (m, k)
     client : dask.distributed.Client, optional
         Compute the tiles on its workers; the kernel must be one that is computed, not stored.
 
     Returns
     -------
-    array (n, k)
+    array (n,) or (n, k)
         The same bits for any number of threads and workers.
     """
     n, m = blocks.shape
     vectors = np.asarray(vectors, np.float64)
-    if vectors.ndim != 2 or len(vectors) != m:
+    if vectors.ndim not in (1, 2) or len(vectors) != m:
         raise InputError(f"vectors has shape {vectors.shape} but must be ({m}, k)")
+    if vectors.ndim == 1:
+        return product(blocks, vectors[:, None], client=client, progress=progress)[:, 0]
     result = np.zeros((n, vectors.shape[1]))
     covering = spans(blocks)
 

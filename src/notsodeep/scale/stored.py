@@ -11,7 +11,9 @@ from numpy.typing import DTypeLike, NDArray
 from notsodeep.checks import InputError
 from notsodeep.kernels.blocks import precision_of
 from notsodeep.models import DEQ, ConvDEQ, Explicit, model_from_dict
+from notsodeep.progress import Progress
 from notsodeep.scale.extra import need
+from notsodeep.scale.products import product
 from notsodeep.scale.store import TileStore
 
 __all__ = ["StoredBlocks"]
@@ -98,6 +100,23 @@ class StoredBlocks:
             parts = [self.store.read((i, i)).diagonal() for i in range(self.store.grid[0])]
             self._diagonal = np.concatenate(parts).astype(np.float64)
         return self._diagonal
+
+    def columns(self, chosen: Array) -> Array:
+        """K[:, chosen] in float64; every tile is read once."""
+        chosen = np.asarray(chosen)
+        result = np.empty((self.shape[0], len(chosen)))
+        width = self.tile[1]
+        for j in np.unique(chosen // width):
+            here = np.flatnonzero(chosen // width == j)
+            span = slice(int(j) * width, int(j + 1) * width)
+            for i in range(0, self.shape[0], self.tile[0]):
+                rows = slice(i, i + self.tile[0])
+                result[rows, here] = self.block(rows, span)[:, chosen[here] - span.start]
+        return result
+
+    def product(self, vectors: Array, progress: Progress = None) -> Array:
+        """K V in float64, tile by tile."""
+        return product(self, vectors, progress=progress)
 
     def astype(self, dtype: DTypeLike) -> StoredBlocks:
         return StoredBlocks(self.path, dtype)
