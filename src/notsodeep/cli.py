@@ -11,7 +11,7 @@ import typer
 
 from notsodeep import __version__
 from notsodeep.checks import InputError, MissingExtraError, NotConvergedError
-from notsodeep.commands import bench, kernel, match, show, train
+from notsodeep.commands import bench, data, kernel, match, show, train
 
 __all__ = ["app", "main"]
 
@@ -27,6 +27,7 @@ app.command("show")(show.show)
 app.command("kernel")(kernel.kernel)
 app.command("verify")(kernel.verify)
 app.command("train")(train.train)
+app.add_typer(data.app, name="data")
 app.command("bench")(bench.bench)
 
 

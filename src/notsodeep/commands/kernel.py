@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,12 +13,14 @@ import typer
 
 from notsodeep import data
 from notsodeep.checks import InputError
-from notsodeep.commands.console import Json, emit, new_file, parse_activation, progress, say
+from notsodeep.commands.console import DATA, Json, Limit, emit, new_file, parse_activation, progress, say
 from notsodeep.models import DEQ, load_model
+from notsodeep.scale import verify as check
+from notsodeep.scale.distributed import connect
 
 
 def kernel(
-    source: Annotated[str, typer.Argument(metavar="DATA", help="digits, or a .npy, .npz or .csv file.")],
+    source: Annotated[str, typer.Argument(metavar="DATA", help=DATA)],
     out: Annotated[Path, typer.Option(help="The .npy file to write, or a .zarr directory to write tile by tile.")],
     activation: Annotated[str, typer.Option(help="φ by name.")] = "relu",
     param: Annotated[list[str] | None, typer.Option(help="A parameter of φ, as name=value; repeat.")] = None,
@@ -26,6 +30,7 @@ def kernel(
     model: Annotated[Path | None, typer.Option(help="A model file, in place of the five options above.")] = None,
     kind: Annotated[str, typer.Option(help="ck, nngp, ntk, ntk_frozen_input or ntk_injected.")] = "ck",
     dtype: Annotated[str, typer.Option(help="float64 or float32.")] = "float64",
+    limit: Limit = None,
     tile: Annotated[int | None, typer.Option(help="Side of a tile of a .zarr directory; about 2048.")] = None,
     scheduler: Annotated[
         str | None, typer.Option(help="Compute the tiles on this Dask cluster, tcp://host:port.")
@@ -44,15 +49,26 @@ def kernel(
         load_model(model) if model else DEQ(parse_activation(activation, param or []), recurrent, input, bias)
     )
     summary = {"out": str(out), "model": network.to_dict(), "kind": kind}
+
+    def compute(write: Callable[..., Any]) -> Any:
+        X = data.subsample(data.load(source), limit).X
+        text = f"{kind} of {len(X)} samples"
+        with progress(text, quiet=json) as step:
+            return write(X, kind=kind, dtype=dtype, progress=lambda done, total: step(text, done / max(total, 1)))
+
     if out.suffix == ".zarr":
         if force:
             raise InputError(f"force is for .npy files; delete {str(out)!r} yourself if it is to be replaced")
-        matrix = _stored(network, data.load(source).X, out, kind, dtype, tile, scheduler, quiet=json)
+        with connect(scheduler) as client:
+            matrix = compute(partial(network.kernel, out=out, tile=tile, client=client))
         trace = float(matrix.diagonal().sum())
     else:
         if tile is not None or scheduler is not None:
             raise InputError("tile and scheduler are for a .zarr directory; pass --out K.zarr")
-        matrix = _saved(network, data.load(source).X, out, kind, dtype, force, quiet=json)
+        with new_file(out, force=force) as unfinished:
+            matrix = compute(network.kernel)
+            with unfinished.open("wb") as file:
+                np.save(file, matrix)
         trace = float(np.trace(matrix))
     if json:
         emit({**summary, "shape": list(matrix.shape), "dtype": str(matrix.dtype), "trace": trace})
@@ -65,8 +81,6 @@ def verify(
     json: Json = False,
 ) -> None:
     """Check every tile of a kernel on disk; the command that wrote it computes damaged ones again, and only those."""
-    from notsodeep.scale import verify as check
-
     with progress(f"verify {store}", quiet=json) as step:
         found = check(store, progress=lambda done, total: step(f"verify {store}", done / total))
     if json:
@@ -76,28 +90,3 @@ def verify(
         say(str(found), *lines[:20], *([f"and {len(lines) - 20} more"] if len(lines) > 20 else []))
     if not found.sound:
         raise typer.Exit(1)
-
-
-def _saved(network: Any, X: Any, out: Path, kind: str, dtype: str, force: bool, quiet: bool) -> Any:
-    text = f"{kind} of {len(X)} samples"
-    with new_file(out, force=force) as partial:
-        with progress(text, quiet=quiet) as step:
-            matrix = network.kernel(X, kind=kind, dtype=dtype, progress=lambda done, total: step(text, done / total))
-        with partial.open("wb") as file:
-            np.save(file, matrix)
-    return matrix
-
-
-def _stored(
-    network: Any, X: Any, out: Path, kind: str, dtype: str, tile: int | None, scheduler: str | None, quiet: bool
-) -> Any:
-    from notsodeep.kernels import blocks
-    from notsodeep.scale import compute
-    from notsodeep.scale.distributed import connect
-
-    text = f"{kind} of {len(X)} samples"
-    with connect(scheduler) as client, progress(text, quiet=quiet) as step:
-        source = blocks(network, X, kind=kind, dtype=dtype)
-        return compute(
-            source, out, tile=tile, client=client, progress=lambda done, total: step(text, done / max(total, 1))
-        )

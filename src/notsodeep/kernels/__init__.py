@@ -33,6 +33,7 @@ def kernel(
     dtype: DTypeLike | None = None,
     depth: int | None = None,
     out: Array | str | Path | None = None,
+    tile: int | None = None,
     client: Any = None,
     progress: Progress = None,
     return_info: bool = False,
@@ -56,8 +57,10 @@ def kernel(
     out : array (n, m), or str or Path, optional
         Where to put the result, for one kind only: an array, C-contiguous and of the right dtype; or a directory
         ``"K.zarr"``, written tile by tile and resumed if the call is killed (:func:`notsodeep.scale.compute`).
+    tile : int, optional
+        Side of the tiles of a directory `out`; about 2048 by default.
     client : dask.distributed.Client, optional
-        Compute the tiles of a directory `out` on its workers.
+        Compute these tiles on its workers.
     progress : bool or callable, optional
         ``callable(done, total)``, or whether to show a bar; by default a terminal sees one when the call is long.
     return_info : bool
@@ -85,10 +88,10 @@ def kernel(
         from notsodeep.scale import compute
 
         source = blocks(model, X, Y, kind=kind, dtype=dtype, depth=depth)
-        stored = compute(source, out, client=client, progress=progress)
+        stored = compute(source, out, tile=tile, client=client, progress=progress)
         return (stored, source.info) if return_info else stored
-    if client is not None:
-        raise InputError('client computes into a directory; pass out="K.zarr" as well')
+    if client is not None or tile is not None:
+        raise InputError('client and tile are for kernels on disk; pass out="K.zarr" as well')
     whole = KernelBlocks(model, X, Y, kind=kind, dtype=dtype, depth=depth)
     result = _output(out, whole)
     whole.planes(slice(None), slice(None), result, progress)

@@ -27,15 +27,11 @@ from notsodeep.scale.pool import each, executor
 from notsodeep.scale.store import Tile, TileStore, locked, side
 from notsodeep.scale.tiles import fingerprint, manifest
 
-__all__ = ["Factor", "NotPositiveDefiniteError", "describe", "factorize"]
+__all__ = ["Factor", "describe", "factorize"]
 
 Array: TypeAlias = NDArray[Any]
 
 _KEPT = 4  # tiles of the factor in memory that several threads read at about the same time
-
-
-class NotPositiveDefiniteError(InputError):
-    """K + Λ has an eigenvalue that is not positive in the working precision."""
 
 
 class Factor:
@@ -191,7 +187,7 @@ def _pivot(block: Array, start: int) -> Array:
     potrf = lapack.dpotrf if block.dtype == np.float64 else lapack.spotrf
     lower, info = potrf(block, lower=True, clean=True)
     if info or not np.isfinite(lower[-1, -1]):
-        raise NotPositiveDefiniteError(
+        raise InputError(
             f"K + ridge·I is not positive definite in {block.dtype}: the leading minor of order "
             f"{start + max(info, 1)} is not positive; raise ridge"
             + (", or use float64" if block.dtype == np.float32 else "")
