@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
+from distributed import LocalCluster
 
 import notsodeep as nsd
 from notsodeep.kernels import KernelBlocks, blocks
@@ -49,3 +50,9 @@ def start(code: str, *arguments: object, threads: int = 1) -> subprocess.Popen[s
     command = [sys.executable, "-c", code, *map(str, arguments)]
     pipe = subprocess.PIPE
     return subprocess.Popen(command, env=environment, stdin=pipe, stdout=pipe, stderr=pipe, text=True)
+
+
+def cluster() -> LocalCluster:
+    """Two worker processes on the loopback interface."""
+    addresses = {"host": "127.0.0.1", "dashboard_address": "127.0.0.1:0"}
+    return LocalCluster(n_workers=2, threads_per_worker=1, processes=True, silence_logs=60, **addresses)

@@ -24,8 +24,7 @@ from notsodeep.scale import compute, distributed, product, verify
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[LocalCluster]:
-    options = {"processes": True, "host": "127.0.0.1", "dashboard_address": None, "silence_logs": 60}
-    with LocalCluster(n_workers=2, threads_per_worker=1, **options) as running:
+    with problems.cluster() as running:
         yield running
 
 

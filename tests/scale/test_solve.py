@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from distributed import Client, LocalCluster
+from distributed import Client
 from tests.scale import problems
 
 from notsodeep import ConvergenceWarning, InputError
@@ -32,10 +32,9 @@ def dense() -> np.ndarray:
 
 @pytest.fixture(scope="module")
 def client() -> Iterator[Client]:
-    options = {"processes": True, "host": "127.0.0.1", "dashboard_address": None, "silence_logs": 60}
     with (
-        LocalCluster(n_workers=2, threads_per_worker=1, **options) as cluster,
-        Client(cluster, set_as_default=False) as connected,
+        problems.cluster() as running,
+        Client(running, set_as_default=False) as connected,
     ):
         yield connected
 

@@ -15,6 +15,7 @@ from tests.scale import problems
 
 import notsodeep as nsd
 from notsodeep import InputError
+from notsodeep.cli import main
 from notsodeep.kernels import blocks
 from notsodeep.scale import StoredBlocks, compute, verify
 from notsodeep.scale.store import TileStore, locked, side
@@ -203,3 +204,38 @@ def test_the_grid_covers_the_matrix_once(tmp_path: Path) -> None:
             covered[store.span(tile)] += 1
         expected = np.array([[keep(i // 16, j // 16) for j in range(50)] for i in range(50)])
         assert np.array_equal(covered, expected)
+
+
+def test_the_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def run(*arguments: object) -> tuple[int, str, str]:
+        with pytest.raises(SystemExit) as ended:
+            main([str(argument) for argument in arguments])
+        return int(ended.value.code or 0), *capsys.readouterr()
+
+    X, path = tmp_path / "X.npy", tmp_path / "K.zarr"
+    np.save(X, problems.samples(60))
+    code, out, _ = run("kernel", X, "--kind", "ntk", "--out", path, "--tile", 25, "--json")
+    assert code == 0
+    assert json.loads(out)["shape"] == [60, 60]
+    assert np.isclose(json.loads(out)["trace"], np.trace(StoredBlocks(path).to_numpy()))
+    code, out, _ = run("verify", path)
+    assert (code, "all 6 tiles are there and sound" in out) == (0, True)
+    data = bytearray((path / "c/0/1").read_bytes())
+    data[5] ^= 1
+    (path / "c/0/1").write_bytes(data)
+    code, out, _ = run("verify", path)
+    assert (code, "damaged: tile (0, 1)" in out) == (1, True)
+    code, out, _ = run("verify", path, "--json")
+    assert (code, json.loads(out)["damaged"]) == (1, [[0, 1]])
+    code, _, err = run("kernel", X, "--kind", "ck", "--out", path)
+    assert (code, "kind ntk, asked for ck" in err, len(err.splitlines())) == (2, True, 1)
+    assert run("kernel", X, "--kind", "ntk", "--out", path)[0] == 0
+    assert run("verify", path)[0] == 0
+    for wrong, named in (
+        (("--out", path, "--force"), "delete"),
+        (("--out", tmp_path / "K.npy", "--tile", 25), "for a .zarr directory"),
+        (("--out", tmp_path / "K.txt"), "must end in .npy or .zarr"),
+    ):
+        code, _, err = run("kernel", X, *wrong)
+        assert (code, named in err, len(err.splitlines())) == (2, True, 1)
+    assert run("verify", tmp_path / "absent.zarr")[0] == 2
