@@ -33,7 +33,7 @@ import notsodeep as nsd
 from notsodeep.kernels import KernelBlocks
 from notsodeep.learn.out_of_core import solve_out_of_core
 
-X, y = np.random.default_rng(0).standard_normal((1000, 21)) @ np.eye(21, 20), np.ones(1000)
+X, y = np.random.default_rng(0).standard_normal((1000, 20)), np.ones(1000)
 deq = nsd.DEQ("normalized_relu", recurrent=0.25, input=0.25, bias=0.5)
 K = deq.kernel(X, kind="ntk", out="K.zarr")  # killed at any moment, the same call continues
 K[:3, :3], K.dask_array()
@@ -48,8 +48,8 @@ ends in its own CRC-32C and appears by a rename, complete or not at all. A call 
 tiles that pass their checksum and computes the others, so a kill, a full disk or a flipped bit costs the tiles it
 hit. The manifest names model, kind, samples (SHA-256) and version; a directory of anything else is refused. One
 writer at a time, by a lock that the system releases when its owner dies. Tiles are not forced to the platter one by
-one: what a power cut takes is found by its checksum. They are not compressed, because the last digits of a kernel are
-as good as random.
+one: what a power cut takes is found by its checksum. They are not compressed: that would take longer than
+computing them.
 
 ## On a cluster
 
@@ -104,8 +104,8 @@ def render(results: Mapping[str, Mapping[str, Any]]) -> str:
     page += table(model["rows"]) + "\n\n### Predicted\n\n"
     page += (
         f"float32, one thread a worker, {model['features']} features; {ITERATIONS} iterations of conjugate gradients\n"
-        f"with {model['columns']} columns; ${PRICE} for an hour of a core is an assumption. Disks and networks are taken\n"
-        "to keep up with the workers: the columns of bytes say what that asks of them.\n\n"
+        f"with {model['columns']} columns; ${PRICE} for an hour of a core is an assumption. Disks and networks are\n"
+        "taken to keep up with the workers: the columns of bytes say what that asks of them.\n\n"
     )
     page += table([_forecast(model, n, workers) for n in SIZES for workers in WORKERS]) + "\n"
     for n in SIZES:

@@ -65,11 +65,11 @@ def test_another_kernel_or_ridge_is_refused(tmp_path: Path) -> None:
         factorize(two, 0.1, tmp_path / "two.zarr")
 
 
-@pytest.mark.parametrize(("n", "order"), [(100, "of order"), (30, "of order")])
-def test_a_matrix_that_is_not_positive_definite_is_named(n: int, order: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("n", [30, 100])
+def test_a_matrix_that_is_not_positive_definite_is_named(n: int, tmp_path: Path) -> None:
     X = problems.samples(n)
     X[-1] = X[0]  # singular: two equal samples
-    with pytest.raises(InputError, match=f"minor {order} {n} is not positive; raise ridge"):
+    with pytest.raises(InputError, match=f"minor of order {n} is not positive; raise ridge"):
         factorize(blocks(problems.DEQ, X, kind="ntk"), -1e-12, tmp_path / "L.zarr", tile=40)
 
 
