@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import namedtuple
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -18,7 +19,7 @@ from notsodeep.kernels.samples import Samples
 from notsodeep.models import DEQ, Explicit
 from notsodeep.progress import Progress
 
-__all__ = ["Blocks", "KernelBlocks", "KernelInfo", "kernel", "kernel_diag"]
+__all__ = ["Blocks", "KernelBlocks", "KernelInfo", "blocks", "kernel", "kernel_diag"]
 
 Array: TypeAlias = NDArray[Any]
 
@@ -31,7 +32,9 @@ def kernel(
     kind: str | Sequence[str] = "ck",
     dtype: DTypeLike | None = None,
     depth: int | None = None,
-    out: Array | None = None,
+    out: Array | str | Path | None = None,
+    tile: int | None = None,
+    client: Any = None,
     progress: Progress = None,
     return_info: bool = False,
 ) -> Any:
@@ -51,8 +54,13 @@ def kernel(
         Precision of computation and result; that of X by default.
     depth : int, optional
         The iterate after this many layers instead of the equilibrium [FK20, Thm 1]. DEQ only.
-    out : array (n, m), optional
-        Where to put the result; C-contiguous, of the right dtype. For one kind only.
+    out : array (n, m), or str or Path, optional
+        Where to put the result, for one kind only: an array, C-contiguous and of the right dtype; or a directory
+        ``"K.zarr"``, written tile by tile and resumed if the call is killed (:func:`notsodeep.scale.compute`).
+    tile : int, optional
+        Side of the tiles of a directory `out`; about 2048 by default.
+    client : dask.distributed.Client, optional
+        Compute these tiles on its workers.
     progress : bool or callable, optional
         ``callable(done, total)``, or whether to show a bar; by default a terminal sees one when the call is long.
     return_info : bool
@@ -61,6 +69,7 @@ def kernel(
     Returns
     -------
     array (n, n) or (n, m), or a named tuple of them when several kinds were asked for.
+        A :class:`notsodeep.scale.StoredBlocks` when `out` is a directory.
         With ``return_info=True`` a pair (kernels, info).
 
     Examples
@@ -75,11 +84,24 @@ def kernel(
     >>> k.ck.shape, info.method, info.error < 1e-12
     ((2, 2), 'polynomial', True)
     """
-    blocks = KernelBlocks(model, X, Y, kind=kind, dtype=dtype, depth=depth)
-    result = _output(out, blocks)
-    blocks.planes(slice(None), slice(None), result, progress)
-    answer = result[0] if isinstance(kind, str) else namedtuple("Kernels", blocks.kinds)(*result)
-    return (answer, blocks.info) if return_info else answer
+    if isinstance(out, str | Path):
+        from notsodeep.scale import compute
+
+        source = blocks(model, X, Y, kind=kind, dtype=dtype, depth=depth)
+        stored = compute(source, out, tile=tile, client=client, progress=progress)
+        return (stored, source.info) if return_info else stored
+    if client is not None or tile is not None:
+        raise InputError('client and tile are for kernels on disk; pass out="K.zarr" as well')
+    whole = KernelBlocks(model, X, Y, kind=kind, dtype=dtype, depth=depth)
+    result = _output(out, whole)
+    whole.planes(slice(None), slice(None), result, progress)
+    answer = result[0] if isinstance(kind, str) else namedtuple("Kernels", whole.kinds)(*result)
+    return (answer, whole.info) if return_info else answer
+
+
+def blocks(model: DEQ | Explicit, X: ArrayLike, Y: ArrayLike | None = None, **options: Any) -> KernelBlocks:
+    """Any rectangle of the kernel of any model; `options` as in :func:`kernel`: kind, dtype, depth."""
+    return KernelBlocks(model, X, Y, **options)
 
 
 def kernel_diag(
