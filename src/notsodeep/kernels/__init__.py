@@ -7,19 +7,20 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
-import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
-from notsodeep.checks import InputError, matrix
+from notsodeep.checks import matrix
 from notsodeep.kernels.blocks import Blocks, KernelBlocks, check_depth, exact_diagonal, precision_of, supported
-from notsodeep.kernels.info import KernelInfo
+from notsodeep.kernels.conv import ConvBlocks
+from notsodeep.kernels.deliver import deliver
+from notsodeep.kernels.info import ConvInfo, KernelInfo
 from notsodeep.kernels.kinds import requested_kinds
 from notsodeep.kernels.plans import network_levels
 from notsodeep.kernels.samples import Samples
-from notsodeep.models import DEQ, Explicit
+from notsodeep.models import DEQ, ConvDEQ, Explicit
 from notsodeep.progress import Progress
 
-__all__ = ["Blocks", "KernelBlocks", "KernelInfo", "blocks", "kernel", "kernel_diag"]
+__all__ = ["Blocks", "ConvInfo", "KernelBlocks", "KernelInfo", "blocks", "kernel", "kernel_diag"]
 
 Array: TypeAlias = NDArray[Any]
 
@@ -84,23 +85,16 @@ def kernel(
     >>> k.ck.shape, info.method, info.error < 1e-12
     ((2, 2), 'polynomial', True)
     """
-    if isinstance(out, str | Path):
-        from notsodeep.scale import compute
-
-        source = blocks(model, X, Y, kind=kind, dtype=dtype, depth=depth)
-        stored = compute(source, out, tile=tile, client=client, progress=progress)
-        return (stored, source.info) if return_info else stored
-    if client is not None or tile is not None:
-        raise InputError('client and tile are for kernels on disk; pass out="K.zarr" as well')
-    whole = KernelBlocks(model, X, Y, kind=kind, dtype=dtype, depth=depth)
-    result = _output(out, whole)
-    whole.planes(slice(None), slice(None), result, progress)
-    answer = result[0] if isinstance(kind, str) else namedtuple("Kernels", whole.kinds)(*result)
-    return (answer, whole.info) if return_info else answer
+    source = KernelBlocks(model, X, Y, kind=kind, dtype=dtype, depth=depth)
+    return deliver(source, kind, out, tile=tile, client=client, progress=progress, return_info=return_info)
 
 
-def blocks(model: DEQ | Explicit, X: ArrayLike, Y: ArrayLike | None = None, **options: Any) -> KernelBlocks:
-    """Any rectangle of the kernel of any model; `options` as in :func:`kernel`: kind, dtype, depth."""
+def blocks(
+    model: DEQ | Explicit | ConvDEQ, X: ArrayLike, Y: ArrayLike | None = None, **options: Any
+) -> KernelBlocks | ConvBlocks:
+    """Any rectangle of the kernel of any model; `options` as in its ``kernel`` method: kind, dtype, depth, readout."""
+    if isinstance(model, ConvDEQ):
+        return ConvBlocks(model, X, Y, **options)
     return KernelBlocks(model, X, Y, **options)
 
 
@@ -129,19 +123,3 @@ def kernel_diag(
     levels = network_levels(model, samples, depth)
     values = [exact_diagonal(model, name, levels, samples, depth).astype(precision) for name in kinds]
     return values[0] if isinstance(kind, str) else namedtuple("Kernels", kinds)(*values)
-
-
-def _output(out: Array | None, blocks: KernelBlocks) -> Array:
-    shape, kinds = blocks.shape, blocks.kinds
-    if out is None:
-        return np.empty((len(kinds), *shape), blocks.dtype)
-    if len(kinds) > 1:
-        raise InputError(f"out cannot hold {len(kinds)} kernels; ask for one kind at a time")
-    if not isinstance(out, np.ndarray) or out.shape != shape or out.dtype != blocks.dtype:
-        found = f"shape {out.shape}, dtype {out.dtype}" if isinstance(out, np.ndarray) else type(out).__name__
-        raise InputError(f"out has {found}; pass an array of shape {shape} and dtype {blocks.dtype}")
-    if not out.flags.c_contiguous or not out.flags.writeable:
-        raise InputError("out must be writeable and C-contiguous; pass np.empty(...)")
-    if any(given is not None and np.shares_memory(out, given) for given in blocks.samples):
-        raise InputError("out overlaps the samples; pass a separate array")
-    return out[None]

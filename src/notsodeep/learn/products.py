@@ -51,7 +51,7 @@ class MatrixBlocks:
         self.shape: tuple[int, int] = (n, m)
         self.dtype: np.dtype[Any] = self.matrix.dtype
 
-    def block(self, rows: slice, columns: slice, out: Array | None = None) -> Array:
+    def block(self, rows: slice, columns: slice, out: Array | None = None, progress: Progress = False) -> Array:
         part = self.matrix[rows, columns]
         if out is None:
             return part

@@ -179,7 +179,7 @@ class _Job:
 def _direct(job: _Job, plan: Plan) -> dict[str, Any]:
     n = len(job.B)
     storage = np.empty((n, n), plan.dtype)
-    job.blocks.astype(plan.dtype).block(slice(None), slice(None), out=storage)
+    job.blocks.astype(plan.dtype).block(slice(None), slice(None), storage, job.progress)
     note = ""
     if plan.dtype == np.float64:
         factor = factorize(storage, job.shift, job.progress)
@@ -216,7 +216,7 @@ def _iterative(
     name = "none" if inverse is None else inverse.name
     if plan.stored:
         storage = np.empty((n, n), plan.dtype)
-        working.block(slice(None), slice(None), out=storage)
+        working.block(slice(None), slice(None), storage, job.progress)
         working = MatrixBlocks(storage, symmetric=True)
     operator = job.operator(working)
     exact = operator if plan.dtype == np.float64 else job.exact

@@ -137,7 +137,7 @@ def on_workers(
         raise InputError(f"client={client!r} must be a dask.distributed.Client")
     waiting, attempts = list(reversed(items)), dict.fromkeys(items, 0)
     running: dict[Any, Any] = {}
-    recipe = (blocks.model, blocks.kinds, blocks.dtype.name, blocks.depth)
+    recipe = (blocks.model, {"kind": blocks.kinds, "dtype": blocks.dtype.name, **blocks.options})
     samples = _scattered(client, blocks)
     done, lost = 0, False
     try:
@@ -217,19 +217,24 @@ _guard = threading.Lock()
 
 
 def _run(
-    job: Job, recipe: tuple[Any, ...], name: str, first: Array, second: Array | None, arguments: tuple[Any, ...]
+    job: Job,
+    recipe: tuple[Any, dict[str, Any]],
+    name: str,
+    first: Array,
+    second: Array | None,
+    arguments: tuple[Any, ...],
 ) -> Any:
     with one_thread_each():
         return job(_blocks(recipe, name, first, second), *arguments)
 
 
-def _blocks(recipe: tuple[Any, ...], name: str, first: Array, second: Array | None) -> Any:
+def _blocks(recipe: tuple[Any, dict[str, Any]], name: str, first: Array, second: Array | None) -> Any:
     """The kernel of the samples sent under this name, prepared once a process."""
     with _guard:
         if name not in _prepared:
             _prepared.clear()  # one kernel at a time
-            model, kinds, dtype, depth = recipe
-            _prepared[name] = kernels.blocks(model, first, second, kind=kinds, dtype=dtype, depth=depth)
+            model, options = recipe
+            _prepared[name] = kernels.blocks(model, first, second, **options)
         return _prepared[name]
 
 

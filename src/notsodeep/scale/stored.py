@@ -77,7 +77,7 @@ class StoredBlocks:
     def model(self) -> DEQ | Explicit | ConvDEQ:
         return model_from_dict(self.store.manifest["model"], str(self.path))
 
-    def block(self, rows: slice, columns: slice, out: Array | None = None) -> Array:
+    def block(self, rows: slice, columns: slice, out: Array | None = None, progress: Progress = False) -> Array:
         (i0, i1, _), (j0, j1, _) = rows.indices(self.shape[0]), columns.indices(self.shape[1])
         result = np.empty((max(i1 - i0, 0), max(j1 - j0, 0)), self.dtype) if out is None else out
         height, width = self.tile

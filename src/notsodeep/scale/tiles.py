@@ -30,7 +30,9 @@ class ComputedBlocks(Blocks, Protocol):
 
     model: Any
     kinds: tuple[str, ...]
-    depth: int | None
+
+    @property
+    def options(self) -> dict[str, Any]: ...
 
     @property
     def samples(self) -> tuple[Array, Array | None]: ...
@@ -54,7 +56,7 @@ def manifest(blocks: ComputedBlocks) -> dict[str, Any]:
         "triangle": "upper" if blocks.symmetric else "full",
         "model": blocks.model.to_dict(),
         "kind": blocks.kinds[0],
-        "depth": blocks.depth,
+        **blocks.options,
         "X": fingerprint(first),
         "Y": None if second is None else fingerprint(second),
         "version": __version__,
