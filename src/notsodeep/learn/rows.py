@@ -1,0 +1,114 @@
+"""Rows as a kernel machine sees them: centred or normalised, and each of them once."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from notsodeep.checks import InputError, choice
+
+__all__ = ["NORMALIZATIONS", "Merged", "Preparation", "merge"]
+
+Array: TypeAlias = NDArray[Any]
+
+NORMALIZATIONS = ("center", "unit", "none")
+
+
+@dataclass(frozen=True)
+class Preparation:
+    """x ↦ (x − mean)/scale (``center``), x/‖x‖ (``unit``) or x (``none``).
+
+    Attributes
+    ----------
+    mode : {"center", "unit", "none"}
+    mean : array (p,) or None
+        Mean of the training rows; ``center`` only.
+    scale : float
+        √ of the mean of ‖x − mean‖² over the training rows; 1 if they are all the same.
+    """
+
+    mode: str
+    mean: Array | None = None
+    scale: float = 1.0
+
+    @staticmethod
+    def of(X: Array, mode: str, weight: Array | None = None) -> Preparation:
+        """Learn the preparation from training rows, each counted `weight` times."""
+        mode = choice(mode, NORMALIZATIONS, "normalize")
+        if mode != "center":
+            return Preparation(mode)
+        mean = np.average(X.astype(np.float64, copy=False), axis=0, weights=weight)
+        square = np.array([np.vdot(row, row) for row in X - mean])
+        scale = math.sqrt(float(np.average(square, weights=weight)))
+        # identical rows leave nothing but the rounding of their mean
+        tiny = 1e-14 * float(np.linalg.norm(mean))
+        return Preparation(mode, mean, scale if scale > tiny else 1.0)
+
+    def __call__(self, X: Array) -> Array:
+        """Return prepared rows in the dtype of X."""
+        if self.mode == "none":
+            return X
+        if self.mean is not None:
+            return np.divide(X - self.mean, self.scale).astype(X.dtype, copy=False)
+        norm = np.sqrt(np.einsum("ij,ij->i", X, X, dtype=np.float64))
+        return np.divide(X, np.where(norm > 0, norm, 1.0)[:, None]).astype(X.dtype, copy=False)
+
+    def __str__(self) -> str:
+        if self.mode == "center":
+            return f"centred, divided by {self.scale:.6g} (mean ‖x‖² = 1)"
+        return {"unit": "each row divided by its norm", "none": "rows as they are"}[self.mode]
+
+
+@dataclass(frozen=True)
+class Merged:
+    """Distinct rows; each stands for all its copies.
+
+    Attributes
+    ----------
+    rows : array (m,) of int
+        Index of the first copy of each distinct row.
+    groups : array (n,) of int
+        Which distinct row each row is a copy of.
+    targets : array (m, k)
+        Weighted mean over the copies.
+    weight : array (m,) or None
+        Sum over the copies; None if every row counts once.
+    """
+
+    rows: Array
+    groups: Array
+    targets: Array
+    weight: Array | None
+
+
+def merge(X: Array, targets: Array, weight: Array | None, *, interpolate: bool) -> Merged:
+    """Make one row of identical rows: equivalent for ridge/weight noise, and never singular.
+
+    With ``interpolate=True`` (no ridge) copies must agree in their targets.
+    """
+    first: dict[bytes, int] = {}
+    groups = np.empty(len(X), np.intp)
+    for i, row in enumerate(X):
+        key = hashlib.blake2b((row + 0.0).tobytes(), digest_size=16).digest()  # + 0.0: −0 is 0
+        groups[i] = first.setdefault(key, len(first))
+    if len(first) == len(X):
+        return Merged(np.arange(len(X)), groups, targets, weight)
+    _, rows = np.unique(groups, return_index=True)
+    copies = np.ones(len(X)) if weight is None else weight
+    total = np.bincount(groups, copies)
+    mean = np.stack([np.bincount(groups, copies * column) for column in targets.T], axis=1) / total[:, None]
+    if interpolate:
+        gap = np.abs(targets - targets[rows][groups]).max(axis=1)
+        worst = int(np.argmax(gap))
+        if gap[worst] > 0:
+            raise InputError(
+                f"rows {rows[groups[worst]]} and {worst} of X are identical but their targets differ; "
+                "ridge=0 cannot fit both: pass ridge > 0"
+            )
+        mean = targets[rows]
+    return Merged(rows, groups, mean, total)
