@@ -9,7 +9,7 @@ TORCH  := $(shell grep '^torch==' constraints.txt)
 SINGLE := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1 NUMBA_NUM_THREADS=1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo readme test slow lint format bench clean
+.PHONY: help setup demo readme test slow data lint format bench clean
 
 help:  ## List the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -43,6 +43,10 @@ test: setup  ## Run the tests
 
 slow: setup  ## Run the tests left out of `make test`
 	$(SINGLE) $(BIN)/python -m pytest -n 2 -m slow $(ARGS)
+
+data: setup  ## Fetch MNIST, Fashion-MNIST and CIFAR-10 and run the tests that need them
+	@$(BIN)/notsodeep data fetch all || echo "WARNING: no source could be reached; tests that need these sets are skipped"
+	$(SINGLE) $(BIN)/python -m pytest tests -m "data and not slow" -rs $(ARGS)
 
 lint: setup  ## Check format, style, types and the direction of imports
 	$(BIN)/ruff format --check .

@@ -152,7 +152,27 @@ def test_kernel(run: Run, small: Path, tmp_path: Path) -> None:
     model = nsd.Explicit(["relu"]).save(tmp_path / "model.json")
     assert run("kernel", small, "--model", model, "--out", out, "--force", "--dtype", "float32").code == 0
     assert np.load(out).dtype == np.float32
+    assert run("kernel", small, "--out", out, "--force", "--limit", "7", "--json").json["shape"] == [7, 7]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["K.npy", "model.json"]
+
+
+def test_named_data(run: Run, tmp_path: Path) -> None:
+    mixture = "gaussian-mixture:n=40,p=50"
+    assert run("match", "--data", mixture, "--limit", "30", "--json").json["data"]["samples"] == 30
+    assert run("kernel", mixture, "--out", tmp_path / "K.npy", "--json").json["shape"] == [40, 40]
+
+
+def test_training_holds_out_the_sets_own_test_part(run: Run, tmp_path: Path) -> None:
+    """Labels that cannot be learnt are found in the test part and nowhere else."""
+    pytest.importorskip("torch")
+    X = np.random.default_rng(0).normal(size=(80, 10)) + np.repeat([[-2.0], [2.0]], 40, axis=0)
+    y = np.repeat(["low", "high"], 40)
+    swapped = np.where(y == "low", "high", "low")
+    np.savez(tmp_path / "a.npz", X=X, y=y, X_test=X, y_test=swapped)
+    options = ("train", "--model", "explicit", "--data", tmp_path / "a.npz", "--width", 64, "--lr", 0.01, "--json")
+    assert run(*options, "--epochs", 20).json["test_accuracy"] < 0.1
+    assert run(*options, "--epochs", 20, "--test-share", 0.5).json["test_accuracy"] > 0.9
+    assert run(*options, "--epochs", 1, "--test-share", 1.5).code == 2
 
 
 @pytest.mark.parametrize(

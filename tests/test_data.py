@@ -57,7 +57,8 @@ def test_bad_files(tmp_path: Path) -> None:
         "broken.npy": "cannot be read",
         "empty.npy": "cannot be read",
         "absent.npy": "does not exist",
-        "data.parquet": "pass digits or a file ending in .npy, .npz, .csv",
+        "absent.parquet": "does not exist",
+        "data.xlsx": "or a file ending in .npy, .npz, .csv",
     }
     for name, message in cases.items():
         with pytest.raises(nsd.InputError) as caught:

@@ -10,7 +10,7 @@ import pytest
 # a fresh interpreter in which the optional dependencies cannot be imported
 BLOCK = """
 import sys
-EXTRAS = {"torch", "dask", "distributed", "zarr", "matplotlib", "onnx", "onnxruntime", "safetensors", "pandas"}
+EXTRAS = "torch dask distributed zarr matplotlib onnx onnxruntime safetensors pandas pyarrow".split()
 class Block:
     def find_spec(self, name, path=None, target=None):
         if name.split(".")[0] in EXTRAS:
@@ -46,6 +46,11 @@ def test_the_core_works_without_extras() -> None:
     ("code", "extra"),
     [
         ("from notsodeep import nn; nn.DEQNet", "nn"),
+        (
+            "import tempfile; from notsodeep.data import load; f = tempfile.NamedTemporaryFile(suffix='.parquet'); "
+            "load(f.name)",
+            "data",
+        ),
         ("from notsodeep.report import pictures; pictures.draw(None, None, None)", "report"),
     ],
 )

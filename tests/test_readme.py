@@ -36,6 +36,14 @@ def test_the_guide_to_the_kernels_runs() -> None:
     assert names["info"].error < 1e-12  # type: ignore[attr-defined]
 
 
+def test_the_guide_to_the_data_runs() -> None:
+    guide = (ROOT / "docs" / "data.md").read_text(encoding="utf-8")
+    examples = re.findall(r"^```python\n(.*?)^```", guide, flags=re.DOTALL | re.MULTILINE)
+    assert len(examples) == 2
+    for code in examples:
+        exec(compile(code, "docs/data.md", "exec"), {})
+
+
 def test_links_and_pictures_exist() -> None:
     for target in re.findall(r"\]\(([^)#]+)\)", README):
         assert target.startswith("http") or (ROOT / target).is_file(), target

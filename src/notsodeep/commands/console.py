@@ -20,9 +20,12 @@ from rich.text import Text
 
 from notsodeep.activations import Activation, activation
 from notsodeep.checks import InputError
+from notsodeep.data import NAMES
 
 __all__ = [
+    "DATA",
     "Json",
+    "Limit",
     "emit",
     "new_directory",
     "new_file",
@@ -33,6 +36,10 @@ __all__ = [
     "table",
 ]
 
+DATA = f"{', '.join(NAMES)}, or a file (.npy, .npz, .csv, .parquet, IDX, CIFAR .bin)."
+Limit = Annotated[
+    int | None, typer.Option("--limit", "--samples", help="Use at most so many samples, drawn at random.")
+]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
 
 

@@ -10,12 +10,12 @@ import typer
 
 from notsodeep import data
 from notsodeep.checks import InputError
-from notsodeep.commands.console import Json, emit, new_file, parse_activation, progress, say
+from notsodeep.commands.console import DATA, Json, Limit, emit, new_file, parse_activation, progress, say
 from notsodeep.models import DEQ, load_model
 
 
 def kernel(
-    source: Annotated[str, typer.Argument(metavar="DATA", help="digits, or a .npy, .npz or .csv file.")],
+    source: Annotated[str, typer.Argument(metavar="DATA", help=DATA)],
     out: Annotated[Path, typer.Option(help="The .npy file to write.")],
     activation: Annotated[str, typer.Option(help="φ by name.")] = "relu",
     param: Annotated[list[str] | None, typer.Option(help="A parameter of φ, as name=value; repeat.")] = None,
@@ -25,6 +25,7 @@ def kernel(
     model: Annotated[Path | None, typer.Option(help="A model file, in place of the five options above.")] = None,
     kind: Annotated[str, typer.Option(help="ck, nngp, ntk, ntk_frozen_input or ntk_injected.")] = "ck",
     dtype: Annotated[str, typer.Option(help="float64 or float32.")] = "float64",
+    limit: Limit = None,
     force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
     json: Json = False,
 ) -> None:
@@ -35,7 +36,7 @@ def kernel(
         load_model(model) if model else DEQ(parse_activation(activation, param or []), recurrent, input, bias)
     )
     with new_file(out, force=force) as partial:
-        X = data.load(source).X
+        X = data.subsample(data.load(source), limit).X
         text = f"{kind} of {len(X)} samples"
         with progress(text, quiet=json) as step:
             matrix = network.kernel(X, kind=kind, dtype=dtype, progress=lambda done, total: step(text, done / total))

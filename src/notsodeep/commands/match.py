@@ -11,7 +11,9 @@ import typer
 
 from notsodeep import data as datasets
 from notsodeep.commands.console import (
+    DATA,
     Json,
+    Limit,
     emit,
     new_directory,
     parse_activation,
@@ -33,8 +35,8 @@ def match(
     param: Annotated[list[str] | None, typer.Option(help="A parameter of φ, as name=value; repeat.")] = None,
     recurrent: Annotated[float, typer.Option(help="Variance σ_a² of the recurrent weights.")] = 0.2,
     input: Annotated[float, typer.Option(help="Variance σ_b² of the input weights.")] = 0.8,
-    data: Annotated[str | None, typer.Option(help="digits, or a .npy, .npz or .csv file.")] = None,
-    samples: Annotated[int, typer.Option(help="Use at most so many samples.")] = 2000,
+    data: Annotated[str | None, typer.Option(help=DATA)] = None,
+    limit: Limit = 2000,
     tau0: Annotated[float, typer.Option(help="Root mean square of ‖x‖, when there is no data.")] = 1.0,
     kind: Annotated[
         str, typer.Option(help="The kernel to match: ck, ntk, nngp, ntk_frozen_input or ntk_injected.")
@@ -51,7 +53,7 @@ def match(
 ) -> None:
     """Design the shallow explicit network that behaves like a deep equilibrium model."""
     deq = DEQ(parse_activation(activation, param or []), recurrent, input)
-    loaded = None if data is None else datasets.subsample(datasets.load(data), samples)
+    loaded = None if data is None else datasets.subsample(datasets.load(data), limit)
     if report is not None:
         from notsodeep.report.style import pyplot
 

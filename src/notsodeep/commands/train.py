@@ -12,13 +12,13 @@ import typer
 
 from notsodeep import data as datasets
 from notsodeep.checks import InputError, choice, count, positive
-from notsodeep.commands.console import Json, emit, number, parse_activation, progress, say, table
+from notsodeep.commands.console import DATA, Json, Limit, emit, number, parse_activation, progress, say, table
 from notsodeep.matching import match
 from notsodeep.models import DEQ
 
 
 def train(
-    data: Annotated[str, typer.Option(help="digits, or a .npz or .csv file with labels.")] = "digits",
+    data: Annotated[str, typer.Option(help=f"With labels: {DATA}")] = "digits",
     model: Annotated[str, typer.Option(help="deq, or explicit: the network matched to it.")] = "deq",
     activation: Annotated[str, typer.Option(help="Activation φ of the DEQ: relu, tanh, gelu, …")] = "relu",
     param: Annotated[list[str] | None, typer.Option(help="A parameter of φ, as name=value; repeat.")] = None,
@@ -33,7 +33,10 @@ def train(
     solver: Annotated[str, typer.Option(help="anderson, picard, broyden or newton.")] = "anderson",
     tol: Annotated[float, typer.Option(help="Relative residual of the equilibrium.")] = 1e-5,
     patience: Annotated[int | None, typer.Option(help="Stop after this many epochs without improvement.")] = None,
-    test_share: Annotated[float, typer.Option(help="Share of the samples held out.")] = 0.25,
+    limit: Limit = None,
+    test_share: Annotated[
+        float | None, typer.Option(help="Share of the samples held out; when absent, the set's own test part, or 0.25.")
+    ] = None,
     checkpoint: Annotated[Path | None, typer.Option(help="Resume from and write this file every epoch.")] = None,
     out: Annotated[Path | None, typer.Option(help="Write the trained network (.safetensors).")] = None,
     certify: Annotated[bool, typer.Option("--certify", help="Check Condition 1 of [Ling23] on two classes.")] = False,
@@ -47,19 +50,12 @@ def train(
 
     _use_threads(count(threads, "threads"))
     choice(model, ("deq", "explicit"), "model")
-    if not 0 < positive(test_share, "test_share") < 1:
+    if test_share is not None and not 0 < positive(test_share, "test_share") < 1:
         raise InputError(f"test_share={test_share!r} must lie between 0 and 1")
     if certify and model != "deq":
         raise InputError("certify speaks of the implicit network; use --model deq")
-    source = datasets.load(data)
-    if source.labels is None:
-        raise InputError(f"data={data!r} has no labels; pass a .npz with X and y, or a .csv with a label column")
-    X = datasets.prepare(source.X)
-    names, labels = np.unique(source.labels, return_inverse=True)
-    order = np.random.default_rng(seed).permutation(len(X))
-    held, kept = np.split(order, [max(1, round(test_share * len(X)))])
-    if len(kept) == 0:
-        raise InputError(f"data={data!r} has only {len(X)} samples; nothing is left to train on")
+    source = datasets.subsample(datasets.load(data), limit)
+    X, labels, X_test, labels_test, names = _parts(source, test_share, seed)
     plain = DEQ(parse_activation(activation, param or []), recurrent, input)
     deq = plain.centered(1.0)  # the match speaks of it: both models then compute nearly the same kernel
     shape = (X.shape[1], width, len(names))
@@ -68,29 +64,29 @@ def train(
         network = nn.DEQNet(deq, *shape, solver=solver, tol=tol, seed=seed)
     else:
         network = nn.ExplicitNet(match(deq, tau0=1.0).network, *shape, seed=seed)
-    targets = np.eye(len(names))[labels] if loss == "squared" else labels
+    targets, targets_test = (np.eye(len(names))[part] if loss == "squared" else part for part in (labels, labels_test))
     if out is not None:
         writable(out, "out")
     # of fresh weights, hence before training: a network that cannot be certified costs nothing
-    certificate = _certify(plain, X[kept], labels[kept], width, seed) if certify else None
+    certificate = _certify(plain, X, labels, width, seed) if certify else None
     text = f"{model} on {source.name}"
     with progress(text, quiet=json) as step:
         history = nn.fit(
             network,
-            X[kept],
-            targets[kept],
+            X,
+            targets,
             epochs=epochs,
             batch_size=batch_size,
             optimizer=optimizer,
             lr=lr,
             loss=loss,
-            validation=(X[held], targets[held]),
+            validation=(X_test, targets_test),
             patience=patience,
             checkpoint=checkpoint,
             seed=seed,
             progress=lambda epoch, total: step(f"{text}: {epoch}", epoch.epoch / total),
         )
-    accuracy = _accuracy(network, X[held], labels[held])
+    accuracy = _accuracy(network, X_test, labels_test)
     if out is not None:
         nn.save(network, out)
     summary: dict[str, Any] = {
@@ -123,6 +119,24 @@ def train(
     say(f"test accuracy {accuracy:.4f} after {len(history.epochs)} epochs" + (f"; saved {out}" if out else ""))
     if certificate is not None:
         say(str(certificate))
+
+
+def _parts(source: datasets.Data, test_share: float | None, seed: int) -> tuple[Any, Any, Any, Any, Any]:
+    """Prepared samples and class numbers to train on, the same to test on, and the names of the classes."""
+    if source.labels is None:
+        raise InputError(f"data={source.name!r} has no labels; pass a .npz with X and y, or a .csv with a label column")
+    if test_share is None and source.X_test is not None and source.labels_test is not None:
+        names, labels = np.unique(np.concatenate([source.labels, source.labels_test]), return_inverse=True)
+        mean, scale = datasets.center_and_scale(source.X)
+        X, X_test = ((part - mean) / scale for part in (source.X, source.X_test))
+        return X, labels[: len(X)], X_test, labels[len(X) :], names
+    names, labels = np.unique(source.labels, return_inverse=True)
+    X = datasets.prepare(source.X)
+    order = np.random.default_rng(seed).permutation(len(X))
+    held, kept = np.split(order, [max(1, round((test_share or 0.25) * len(X)))])
+    if len(kept) == 0:
+        raise InputError(f"data={source.name!r} has only {len(X)} samples; nothing is left to train on")
+    return X[kept], labels[kept], X[held], labels[held], names
 
 
 def _finite(value: float) -> float | None:

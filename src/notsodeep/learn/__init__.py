@@ -1,4 +1,4 @@
-"""Kernel machines and random features of DEQs, in the manner of scikit-learn."""
+"""Kernel machines, random features and preprocessing, in the manner of scikit-learn."""
 
 from notsodeep.learn.estimators import (
     DEQKernelClassifier,
@@ -8,15 +8,20 @@ from notsodeep.learn.estimators import (
 )
 from notsodeep.learn.features import DEQFeatures
 from notsodeep.learn.persistence import load
+from notsodeep.learn.preprocessing import ZCA, CenterAndScale, PixelNorm, UnitNorm
 from notsodeep.learn.solve import Solution, product, ridge_path, solve
 
 __all__ = [
+    "ZCA",
+    "CenterAndScale",
     "DEQFeatures",
     "DEQKernelClassifier",
     "DEQKernelRegressor",
     "ExplicitKernelClassifier",
     "ExplicitKernelRegressor",
+    "PixelNorm",
     "Solution",
+    "UnitNorm",
     "load",
     "product",
     "ridge_path",

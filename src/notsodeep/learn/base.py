@@ -87,8 +87,6 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
         if sample_weight is not None:
             weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
             kept = np.flatnonzero(weight)
-            if not kept.size:
-                raise InputError("sample_weight is zero for every sample; give weight to at least one")
             X, targets, weight = X[kept], targets[kept], weight[kept]
         self.preparation_ = Preparation.of(X, self.normalize, weight)
         rows = self.preparation_(X)

@@ -23,6 +23,8 @@ Array: TypeAlias = NDArray[Any]
 
 _FORMAT = "notsodeep.learn"
 _VERSION = 1
+# what reading bytes that are no archive, or a damaged one, may end with
+_UNREADABLE = (OSError, EOFError, ValueError, LookupError, TypeError, RuntimeError, zipfile.BadZipFile, zlib.error)
 
 
 def save(estimator: Any, path: str | Path) -> Path:
@@ -78,7 +80,7 @@ def load(path: str | Path) -> Any:
         raise InputError(f"path={str(path)!r} does not exist")
     try:
         header, text, digest, arrays = _read(Path(path))
-    except (OSError, EOFError, ValueError, KeyError, TypeError, zipfile.BadZipFile, zlib.error) as error:
+    except _UNREADABLE as error:
         reason = " ".join(str(error).split()) or type(error).__name__
         raise InputError(f"path={str(path)!r} is not a model written by notsodeep, or is damaged: {reason}") from None
     if header.get("version") != _VERSION:
@@ -100,19 +102,20 @@ def _read(path: Path) -> tuple[dict[str, Any], str, str, dict[str, Array]]:
     with path.open("rb") as file:  # never a bare array, and never a pickle
         if file.read(2) != b"PK":
             raise ValueError("it is not an .npz archive")
-    with np.load(path, allow_pickle=False) as archive:
-        text, digest = str(archive["header"]), str(archive["digest"])
-        header = json.loads(text)
-        if not isinstance(header, dict) or header.get("format") != _FORMAT:
-            raise ValueError("its header is of another program")
-        arrays = {name: archive[f"array.{name}"] for name in header.get("arrays", {})}
+        file.seek(0)
+        with np.load(file, allow_pickle=False) as archive:
+            text, digest = str(archive["header"]), str(archive["digest"])
+            header = json.loads(text)
+            if not isinstance(header, dict) or header.get("format") != _FORMAT:
+                raise ValueError("its header is of another program")
+            arrays = {name: archive[f"array.{name}"] for name in header.get("arrays", {})}
     return header, text, digest, arrays
 
 
 def _digest(text: str, arrays: dict[str, Array]) -> str:
     digest = hashlib.sha256(text.encode())
     for _, array in sorted(arrays.items()):
-        digest.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8))
+        digest.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
     return digest.hexdigest()
 
 

@@ -18,6 +18,8 @@ Array: TypeAlias = NDArray[Any]
 
 NORMALIZATIONS = ("center", "unit", "none")
 
+_TILE = 1024  # rows turned into float64 at a time
+
 
 @dataclass(frozen=True)
 class Preparation:
@@ -42,9 +44,11 @@ class Preparation:
         mode = choice(mode, NORMALIZATIONS, "normalize")
         if mode != "center":
             return Preparation(mode)
-        mean = np.average(X.astype(np.float64, copy=False), axis=0, weights=weight)
-        square = np.array([np.vdot(row, row) for row in X - mean])
-        scale = math.sqrt(float(np.average(square, weights=weight)))
+        share = np.full(len(X), 1 / len(X)) if weight is None else weight / weight.sum()
+        tiles = [slice(start, start + _TILE) for start in range(0, len(X), _TILE)]
+        mean = np.sum([share[tile] @ X[tile].astype(np.float64) for tile in tiles], axis=0)
+        square = np.concatenate([np.sum((X[tile] - mean) ** 2, axis=1) for tile in tiles])
+        scale = math.sqrt(float(share @ square))
         # identical rows leave nothing but the rounding of their mean
         tiny = 1e-14 * float(np.linalg.norm(mean))
         return Preparation(mode, mean, scale if scale > tiny else 1.0)
@@ -54,9 +58,11 @@ class Preparation:
         if self.mode == "none":
             return X
         if self.mean is not None:
-            return np.divide(X - self.mean, self.scale).astype(X.dtype, copy=False)
+            rows: Array = X - self.mean.astype(X.dtype)
+            rows /= X.dtype.type(self.scale)
+            return rows
         norm = np.sqrt(np.einsum("ij,ij->i", X, X, dtype=np.float64))
-        return np.divide(X, np.where(norm > 0, norm, 1.0)[:, None]).astype(X.dtype, copy=False)
+        return X / np.where(norm > 0, norm, 1.0).astype(X.dtype)[:, None]
 
     def __str__(self) -> str:
         if self.mode == "center":

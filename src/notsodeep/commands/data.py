@@ -1,0 +1,151 @@
+"""``notsodeep data``: which data sets there are, fetching them, and what is in them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+
+from notsodeep import data as datasets
+from notsodeep.commands.console import Json, emit, number, progress, say, table
+from notsodeep.data.catalog import CATALOG
+
+app = typer.Typer(no_args_is_help=True, help="List, fetch and look at data sets.")
+
+Cache = Annotated[
+    Path | None, typer.Option(help="Where fetched sets are kept; $NOTSODEEP_DATA or the user's cache when absent.")
+]
+
+
+@app.command("list")
+def list_(cache: Cache = None, json: Json = False) -> None:
+    """List the data sets that have a name."""
+    rows = [_entry(name, cache) for name in datasets.NAMES]
+    if json:
+        emit(rows)
+        return
+    cells = [
+        (row["name"], row["train"], row["test"] or "–", "×".join(map(str, row["shape"])), row["here"]) for row in rows
+    ]
+    columns = ("name", "samples", "to test on", "sample", "here")
+    say(table("data sets", columns, [tuple(map(str, line)) for line in cells]))
+    say(f"fetched ones are kept in {datasets.cache_folder(cache)}")
+
+
+def _entry(name: str, cache: Path | None) -> dict[str, Any]:
+    if name not in CATALOG:
+        loaded = datasets.load(name)
+        shape = loaded.image_shape or loaded.X.shape[1:]
+        return {"name": name, "train": len(loaded.X), "test": 0, "shape": list(shape), "here": "always", "path": None}
+    entry = CATALOG[name]
+    path = entry.path(cache)
+    return {
+        "name": name,
+        "train": entry.train,
+        "test": entry.test,
+        "shape": list(entry.image_shape),
+        "here": _size(path.stat().st_size) if path.is_file() else "no",
+        "path": str(path) if path.is_file() else None,
+    }
+
+
+@app.command("fetch")
+def fetch(
+    names: Annotated[list[str], typer.Argument(metavar="NAME…", help=f"{', '.join(CATALOG)}, or all.")],
+    cache: Cache = None,
+    force: Annotated[bool, typer.Option("--force", help="Fetch again what is here already.")] = False,
+    json: Json = False,
+) -> None:
+    """Fetch data sets into the cache, from the first source that gives the right bytes."""
+    results = []
+    for name in CATALOG if names == ["all"] else names:
+        with progress(f"fetching {name}", quiet=json) as step:
+
+            def report(done: int, total: int, name: str = name, step: Any = step) -> None:
+                step(f"fetching {name}", done / total)
+
+            found = datasets.fetch(name, cache=cache, force=force, progress=report)
+        results.append(
+            {
+                "name": found.name,
+                "new": found.new,
+                "source": found.source,
+                "refusals": list(found.refusals),
+                "path": str(found.path),
+            }
+        )
+        if not json:
+            for refusal in found.refusals:
+                say(f"{found.name}: not from {refusal}")
+            say(f"{found.name}: {'fetched' if found.new else 'here already'}, from {found.source}: {found.path}")
+    if json:
+        emit(results)
+
+
+@app.command("info")
+def info(
+    source: Annotated[str, typer.Argument(metavar="DATA", help="A name, or a file or folder of your own.")],
+    cache: Cache = None,
+    json: Json = False,
+) -> None:
+    """Say what is in a data set: samples, classes, mean and deviation, source and checksum."""
+    loaded = datasets.load(source, fetch=False, cache=cache)
+    entry = CATALOG.get(datasets.canonical(source) or "")
+    mean, deviation = _moments(loaded)
+    content: dict[str, Any] = {
+        "name": loaded.name,
+        "source": loaded.source,
+        "samples": len(loaded.X),
+        "features": loaded.X.shape[1],
+        "image_shape": loaded.image_shape,
+        "samples_test": 0 if loaded.X_test is None else len(loaded.X_test),
+        "dtype": str(loaded.X.dtype),
+        "classes": _counts(loaded.labels),
+        "classes_test": _counts(loaded.labels_test),
+        "mean": float(loaded.X.mean(dtype=np.float64)),
+        "std": float(loaded.X.std(dtype=np.float64)),
+        "channel_means": mean,
+        "channel_stds": deviation,
+        "sha256": entry.sha256 if entry else None,
+        "path": str(entry.path(cache)) if entry else None,
+        "bytes": entry.path(cache).stat().st_size if entry else loaded.X.nbytes,
+    }
+    if json:
+        emit(content)
+        return
+    shape = "" if loaded.image_shape is None else f", images {'×'.join(map(str, loaded.image_shape))}"
+    say(f"{loaded.name}: {content['samples']} samples × {content['features']} features{shape}, {content['dtype']}")
+    if loaded.X_test is not None:
+        say(f"to test on: {content['samples_test']} samples")
+    say(f"mean {number(content['mean'])}, standard deviation {number(content['std'])}")
+    if len(mean) > 1:
+        say(f"of the channels: {', '.join(map(number, mean))}; {', '.join(map(number, deviation))}")
+    say(f"source {loaded.source}")
+    if entry:
+        say(f"sha256 {entry.sha256}", f"file {content['path']}, {_size(content['bytes'])}")
+    if classes := content["classes"]:
+        shown = list(classes.items())[:30]
+        tests = content["classes_test"] or {}
+        rows = [(name, str(count), str(tests.get(name, "–"))) for name, count in shown]
+        say(table(f"{len(classes)} classes", ("class", "samples", "to test on"), rows))
+
+
+def _moments(loaded: datasets.Data) -> tuple[list[float], list[float]]:
+    """Mean and standard deviation of each channel; empty lists where there are no images."""
+    if loaded.image_shape is None:
+        return [], []
+    channels = loaded.X.reshape(-1, loaded.image_shape[2])
+    return channels.mean(axis=0, dtype=np.float64).tolist(), channels.std(axis=0, dtype=np.float64).tolist()
+
+
+def _counts(labels: Any) -> dict[str, int] | None:
+    if labels is None:
+        return None
+    names, counts = np.unique(labels, return_counts=True)
+    return {str(name): int(count) for name, count in zip(names, counts, strict=True)}
+
+
+def _size(size: int) -> str:
+    return f"{size / 2**20:.1f} MiB"

@@ -1,0 +1,286 @@
+"""What the theory asks of its inputs, as scikit-learn transformers: unit norm, τ0 = 1, white, unit pixels."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy import linalg
+from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from notsodeep.checks import InputError, choice, count, matrix, nonnegative
+from notsodeep.data import center_and_scale
+
+__all__ = ["ZCA", "CenterAndScale", "PixelNorm", "UnitNorm"]
+
+Array = NDArray[Any]
+
+_ZERO = ("uniform", "keep", "error")
+_FLOATS = [np.float64, np.float32]
+_BLOCK = 1024  # rows turned into float64 at a time
+
+
+class _RowTransformer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
+    """Rows (n, p) in, rows (n, p) out, float32 or float64 as they come."""
+
+    def _rows(self, X: Any, *, reset: bool) -> Array:
+        rows: Array = validate_data(self, X, dtype=_FLOATS, reset=reset)
+        return rows
+
+    def _fitted_rows(self, X: Any) -> Array:
+        check_is_fitted(self)
+        return self._rows(X, reset=False)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
+        return tags
+
+
+class UnitNorm(_RowTransformer):
+    """x ↦ x/‖x‖, the sphere on which the kernels are most often studied.
+
+    Parameters
+    ----------
+    zero : {"keep", "uniform", "error"}
+        What becomes of a row that is zero and has no direction: it stays zero, becomes the
+        constant unit vector 1/√p, or is refused.
+
+    Attributes
+    ----------
+    zero_rows_ : int
+        Rows of the fitted data that are zero.
+
+    Examples
+    --------
+    >>> from notsodeep.learn import UnitNorm
+    >>> norm = UnitNorm().fit([[3.0, 4.0], [0.0, 0.0]])
+    >>> norm.transform([[3.0, 4.0], [0.0, 0.0]])
+    array([[0.6, 0.8],
+           [0. , 0. ]])
+    >>> norm.zero_rows_
+    1
+    """
+
+    def __init__(self, zero: str = "keep") -> None:
+        self.zero = zero
+
+    def fit(self, X: ArrayLike, y: Any = None) -> Self:
+        """Count the rows that are zero."""
+        _, self.zero_rows_ = _unit(self._rows(X, reset=True), self.zero, "row")
+        return self
+
+    def transform(self, X: ArrayLike) -> Array:
+        """Divide each row by its norm."""
+        return _unit(self._fitted_rows(X), self.zero, "row")[0]
+
+
+class CenterAndScale(_RowTransformer):
+    """x ↦ (x − mean)/s with s² the mean of ‖x − mean‖², so that τ0 = 1.
+
+    One number s for all features: their relative sizes, which carry the statistics of the theory, stay. The
+    function :func:`notsodeep.data.prepare` does the same to one matrix.
+
+    Attributes
+    ----------
+    mean_ : array (p,)
+    scale_ : float
+        s; the τ0 of the centred data.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from notsodeep.learn import CenterAndScale
+    >>> X = np.array([[1.0, 5.0], [3.0, 1.0]])
+    >>> CenterAndScale().fit_transform(X).round(6)
+    array([[-0.447214,  0.894427],
+           [ 0.447214, -0.894427]])
+    """
+
+    def fit(self, X: ArrayLike, y: Any = None) -> Self:
+        """Learn the mean and the scale."""
+        self.mean_, self.scale_ = center_and_scale(self._rows(X, reset=True))
+        return self
+
+    def transform(self, X: ArrayLike) -> Array:
+        """Subtract the mean, divide by the scale."""
+        rows = self._fitted_rows(X)
+        result: Array = rows - self.mean_.astype(rows.dtype)
+        result /= rows.dtype.type(self.scale_)
+        return result
+
+    def inverse_transform(self, X: ArrayLike) -> Array:
+        """Multiply by the scale, add the mean."""
+        rows = self._fitted_rows(X)
+        result: Array = rows * rows.dtype.type(self.scale_) + self.mean_.astype(rows.dtype)
+        return result
+
+
+class ZCA(_RowTransformer):
+    """x ↦ W(x − mean)/s with W = V (Λ + ε I)^{−1/2} Vᵀ, where VΛVᵀ is the covariance.
+
+    Of all the ways to make the covariance the identity, the one that moves the samples least: whitened images
+    still look like images. s makes the mean of ‖x‖² equal to 1, hence τ0 = 1.
+
+    Parameters
+    ----------
+    epsilon : float
+        ε as a share of the mean eigenvalue. It keeps noise in directions of nearly no variance from being blown up.
+
+    Attributes
+    ----------
+    mean_ : array (p,)
+    eigenvalues_ : array (p,)
+        Λ, largest first.
+    epsilon_ : float
+        ε itself.
+    rank_ : int
+        Directions in which the fitted data vary.
+    condition_ : float
+        Largest over smallest of Λ + ε: the square of the largest relative stretch.
+    whitening_ : array (p, p)
+        W/s.
+    unwhitening_ : array (p, p)
+        Its inverse.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from notsodeep.learn import ZCA
+    >>> X = np.random.default_rng(0).normal(size=(500, 3)) @ np.array([[2, 1, 0], [0, 1, 0], [0, 0, 0.1]])
+    >>> white = ZCA(epsilon=0).fit_transform(X)
+    >>> (3 * white.T @ white / 500).round(6) + 0.0
+    array([[1., 0., 0.],
+           [0., 1., 0.],
+           [0., 0., 1.]])
+    """
+
+    def __init__(self, epsilon: float = 0.01) -> None:
+        self.epsilon = epsilon
+
+    def fit(self, X: ArrayLike, y: Any = None) -> Self:
+        """Learn the mean and the eigenvectors of the covariance."""
+        rows = self._rows(X, reset=True)
+        share = nonnegative(self.epsilon, "epsilon")
+        self.mean_, _ = center_and_scale(rows)
+        covariance = np.zeros((rows.shape[1], rows.shape[1]))
+        for start in range(0, len(rows), _BLOCK):
+            block = rows[start : start + _BLOCK] - self.mean_
+            covariance += block.T @ block
+        values, vectors = linalg.eigh(covariance / len(rows))
+        values, vectors = np.maximum(values[::-1], 0.0), vectors[:, ::-1]
+        # eigenvalues below the rounding error of the covariance are zeros
+        rounding = values[0] * max(rows.shape) * np.finfo(rows.dtype).eps
+        self.rank_ = int(np.count_nonzero(values > rounding))
+        if share == 0 and self.rank_ < len(values):
+            raise InputError(
+                f"epsilon=0 cannot whiten {len(rows)} samples (n_samples={len(rows)}) that vary in "
+                f"{self.rank_} of {len(values)} directions; pass epsilon > 0, for example 0.01"
+            )
+        self.eigenvalues_ = values
+        self.epsilon_ = share * float(values.mean())
+        shifted = values + self.epsilon_
+        self.condition_ = float(shifted[0] / shifted[-1])
+        scale = math.sqrt(float(np.sum(values / shifted)))
+        self.whitening_ = (vectors / (np.sqrt(shifted) * scale)) @ vectors.T
+        self.unwhitening_ = (vectors * (np.sqrt(shifted) * scale)) @ vectors.T
+        return self
+
+    def transform(self, X: ArrayLike) -> Array:
+        """Whiten."""
+        rows = self._fitted_rows(X)
+        white: Array = (rows - self.mean_.astype(rows.dtype)) @ self.whitening_.astype(rows.dtype)
+        return white
+
+    def inverse_transform(self, X: ArrayLike) -> Array:
+        """Return from whitened to original samples."""
+        rows = self._fitted_rows(X)
+        original: Array = rows @ self.unwhitening_.astype(rows.dtype) + self.mean_.astype(rows.dtype)
+        return original
+
+
+class PixelNorm(TransformerMixin, BaseEstimator):  # type: ignore[misc]
+    """Each pixel, a vector over the channels, divided by its norm: the inputs of a convolutional DEQ.
+
+    Parameters
+    ----------
+    zero : {"uniform", "keep", "error"}
+        What becomes of a black pixel, which has no direction: it becomes the constant unit vector 1/√C (grey, as
+        near to every colour as can be, and every pixel then has norm 1), stays zero, or is refused.
+    channels : int, optional
+        C, for images given as rows (n, P·Q·C); images (n, P, Q, C) tell it themselves.
+
+    Attributes
+    ----------
+    zero_pixels_ : int
+        Black pixels in the fitted data.
+    zero_share_ : float
+        Their share of all pixels.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from notsodeep.learn import PixelNorm
+    >>> images = np.zeros((1, 1, 2, 2)); images[0, 0, 0] = 3, 4
+    >>> norm = PixelNorm().fit(images)
+    >>> norm.transform(images)[0, 0].round(6)
+    array([[0.6     , 0.8     ],
+           [0.707107, 0.707107]])
+    >>> norm.zero_pixels_
+    1
+    """
+
+    def __init__(self, zero: str = "uniform", channels: int | None = None) -> None:
+        self.zero = zero
+        self.channels = channels
+
+    def fit(self, X: ArrayLike, y: Any = None) -> Self:
+        """Count the black pixels."""
+        images = self._images(X)
+        _, self.zero_pixels_ = _unit(images, self.zero, "pixel")
+        self.zero_share_ = self.zero_pixels_ / (images.size // images.shape[-1])
+        self.n_features_in_ = int(np.prod(np.shape(X)[1:]))
+        return self
+
+    def transform(self, X: ArrayLike) -> Array:
+        """Divide each pixel by its norm; the shape stays."""
+        check_is_fitted(self)
+        if (found := int(np.prod(np.shape(X)[1:]))) != self.n_features_in_:
+            raise InputError(f"X has {found} values a sample but PixelNorm was fitted to {self.n_features_in_}")
+        return _unit(self._images(X), self.zero, "pixel")[0].reshape(np.shape(X))
+
+    def _images(self, X: ArrayLike) -> Array:
+        if self.channels is None:
+            if np.ndim(X) == 2:
+                raise InputError("X holds rows; pass channels=…, or images of shape (n, P, Q, C)")
+            return matrix(X, rank=4)
+        rows, channels = matrix(X), count(self.channels, "channels")
+        if rows.shape[1] % channels:
+            raise InputError(f"channels={channels} does not divide the {rows.shape[1]} values of a sample")
+        return rows.reshape(len(rows), -1, channels)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.three_d_array = True
+        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
+        return tags
+
+
+def _unit(X: Array, zero: str, what: str) -> tuple[Array, int]:
+    """Vectors along the last axis divided by their norms, and how many of them are zero."""
+    choice(zero, _ZERO, "zero")
+    # the largest entry first: squares of tiny or huge numbers would leave the range of floats
+    largest = np.abs(X).max(axis=-1, keepdims=True)
+    absent = largest == 0
+    zeros = int(np.count_nonzero(absent))
+    if zeros and zero == "error":
+        raise InputError(f"X holds {zeros} {what}s that are zero; remove them, or pass zero='keep' or zero='uniform'")
+    result: Array = X / np.where(absent, 1, largest)
+    norms = np.sqrt(np.sum(result * result, axis=-1, keepdims=True))
+    result /= np.where(absent, 1, norms)
+    if zeros and zero == "uniform":
+        result[absent[..., 0]] = 1 / math.sqrt(X.shape[-1])
+    return result, zeros
