@@ -16,9 +16,16 @@ from notsodeep.checks import InputError, choice, nonnegative
 from notsodeep.kernels import Blocks
 from notsodeep.learn import persistence
 from notsodeep.learn.rows import Merged, Preparation, merge
-from notsodeep.learn.solve import Solution, product, ridge_path, solve
+from notsodeep.learn.solution import Solution
+from notsodeep.learn.solve import product, solve
+from notsodeep.learn.validation import (
+    generalized_cross_validation,
+    leave_one_out,
+    log_marginal_likelihood,
+    ridge_path,
+)
 
-__all__ = ["KernelMachine"]
+__all__ = ["KernelMachine", "evidence"]
 
 Array: TypeAlias = NDArray[Any]
 
@@ -72,12 +79,14 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
         """The kernel between prepared rows."""
         raise NotImplementedError
 
-    def _flat(self, X: Any) -> Any:
-        """Samples as scikit-learn wants them, one row each."""
-        return X
-
     def _samples(self, X: Any, y: Any = "no_validation", **options: Any) -> Any:
-        return validate_data(self, self._flat(X), y, dtype=[np.float64, np.float32], **options)
+        """Validated samples, one row each, and targets where there are some."""
+        return validate_data(self, X, y, dtype=[np.float64, np.float32], **options)
+
+    @property
+    def _channels(self) -> int | None:
+        """Values of a pixel, where rows are images."""
+        return None
 
     def _fit(self, X: Array, targets: Array, sample_weight: Any) -> Array | None:
         """Solve for validated rows and targets (n, k); return which rows were kept, None for all of them."""
@@ -88,7 +97,7 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
             weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
             kept = np.flatnonzero(weight)
             X, targets, weight = X[kept], targets[kept], weight[kept]
-        self.preparation_ = Preparation.of(X, self.normalize, weight)
+        self.preparation_ = Preparation.of(X, self.normalize, weight, self._channels)
         rows = self.preparation_(X)
         merged = merge(rows, targets, weight, interpolate=isinstance(ridges, np.ndarray) and ridges.min() == 0)
         self.X_fit_ = rows if len(merged.rows) == len(rows) else rows[merged.rows]
@@ -105,7 +114,7 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
             memory=self.memory,
             preconditioner=self.preconditioner,
             progress=self.progress,
-            **({} if self.max_iterations is None else {"max_iterations": self.max_iterations}),
+            max_iterations=self.max_iterations,
         )
         self.dual_coef_ = self.solution_.coefficients
         self._after_fit(merged, targets, weight)
@@ -130,13 +139,9 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
         criterion = ridges if isinstance(ridges, str) else "loo"
         if isinstance(ridges, str):
             ridges = _GRID * float(np.average(blocks.diagonal(), weights=merged.weight))
-        targets = merged.targets
-        if merged.weight is not None:  # K + λW⁻¹ = W^−½ (W^½ K W^½ + λ) W^−½, and so for its leave-one-out errors
-            root = np.sqrt(merged.weight)
-            blocks, targets = _Weighted(blocks, root), root[:, None] * targets
-        self.ridge_path_ = ridge_path(blocks, targets, ridges)
+        self.ridge_path_ = ridge_path(blocks, merged.targets, ridges, weights=merged.weight)
         errors = self.ridge_path_.leave_one_out if criterion == "loo" else self.ridge_path_.gcv
-        return float(ridges[int(np.nanargmin(errors))])
+        return float(ridges[int(np.argmin(errors))])
 
     @property
     def residual_(self) -> float:
@@ -154,27 +159,23 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
 
         The residual at row i is c_i/(K + ridge·W⁻¹)⁻¹_ii: no second fit. Identical rows count as one.
         """
-        residual = self.dual_coef_ / self._inverse_diagonal()[:, None]
+        residual = leave_one_out(self._factorised())
         return float(np.average(np.mean(residual**2, axis=1), weights=self._weight))
 
     @property
     def gcv_(self) -> float:
         """Generalised cross-validation: as leave-one-out, with the mean of the inverse's diagonal."""
-        weight = np.ones(len(self.dual_coef_)) if self._weight is None else self._weight
-        residual = np.sum(self.dual_coef_**2 / weight[:, None], axis=0) / weight.sum()
-        return float(residual.mean() / np.mean(self._inverse_diagonal() / weight) ** 2)
+        return float(np.mean(generalized_cross_validation(self._factorised())))
 
-    def _inverse_diagonal(self) -> Array:
-        return np.asarray(self._factor().inverse_diagonal())
-
-    def _factor(self) -> Any:
+    def _factorised(self) -> Solution:
+        """The solution, if it has a factor."""
         check_is_fitted(self)
         if self.solution_.factor is None:
             raise InputError(
                 f"there is no factorisation to compute this from (solver {self.solution_.method!r}, or a model read "
                 "from a file); fit with solver='cholesky'"
             )
-        return self.solution_.factor
+        return self.solution_
 
     def _prepared(self, X: Any) -> Array:
         check_is_fitted(self)
@@ -205,7 +206,7 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
             "n_features_in": int(self.n_features_in_),
             "scale": self.preparation_.scale,
             "ridge": self.ridge_,
-            "solution": persistence.plain_fields(self.solution_, without=("coefficients", "factor")),
+            "solution": persistence.plain_fields(self.solution_, without=("coefficients", "factor", "shift")),
         }
         return arrays, numbers
 
@@ -218,7 +219,9 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
             raise ValueError("its arrays do not fit together")
         if "feature_names" in arrays:
             self.feature_names_in_ = arrays["feature_names"].astype(object)
-        self.preparation_ = Preparation(self.normalize, arrays.get("mean"), float(numbers["scale"]))
+        self.preparation_ = Preparation(
+            self.normalize, arrays.get("mean"), float(numbers["scale"]), self._channels or 1
+        )
         self.ridge_ = float(numbers["ridge"])
         self.solution_ = Solution(coefficients=self.dual_coef_, factor=None, **numbers["solution"])
 
@@ -226,42 +229,16 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
         return hasattr(self, "dual_coef_")
 
 
-class _Weighted:
-    """s_i K_ij s_j."""
-
-    symmetric = True
-
-    def __init__(self, blocks: Blocks, root: Array) -> None:
-        self._inner, self._root = blocks, root
-        self.shape, self.dtype = blocks.shape, blocks.dtype
-
-    def block(self, rows: slice, columns: slice, out: Array | None = None) -> Array:
-        result = self._inner.block(rows, columns, out)
-        result *= self._root[rows, None].astype(self.dtype)
-        result *= self._root[None, columns].astype(self.dtype)
-        return result
-
-    def diagonal(self) -> Array:
-        return self._inner.diagonal() * self._root**2
-
-    def astype(self, dtype: Any) -> _Weighted:
-        return _Weighted(self._inner.astype(dtype), self._root)
-
-
-def gaussian_log_likelihood(machine: KernelMachine, merged: Merged, targets: Array, weight: Array | None) -> float:
+def evidence(machine: KernelMachine, merged: Merged, targets: Array, weight: Array | None) -> float:
     """Log N(y; 0, K + ridge·W⁻¹), summed over outputs; copies of a row are counted one by one."""
-    factor = machine.solution_.factor
-    if factor is None:
+    if machine.solution_.factor is None:
         return math.nan
-    outputs = targets.shape[1]
-    fit = float(np.sum(merged.targets * machine.dual_coef_))
-    size = len(merged.rows) * math.log(2 * math.pi)
-    value = -0.5 * (fit + outputs * (factor.logdet() + size))
+    value = float(np.sum(log_marginal_likelihood(machine.solution_, merged.targets)))
     if len(merged.rows) < len(targets) and machine.ridge_ > 0:
         # N(y_i; f, d_i) over copies i is N(mean; f, d) times a constant, 1/d = Σ 1/d_i
         noise = machine.ridge_ / (np.ones(len(targets)) if weight is None else weight)
         together = machine.ridge_ / np.asarray(merged.weight)
         spread = float(np.sum((targets - merged.targets[merged.groups]) ** 2 / noise[:, None]))
         scale = np.log(2 * np.pi * noise).sum() - np.log(2 * np.pi * together).sum()
-        value -= 0.5 * (spread + outputs * float(scale))
+        value -= 0.5 * (spread + targets.shape[1] * float(scale))
     return value

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from notsodeep.checks import InputError, choice
+from notsodeep.learn.preprocessing import unit
 
 __all__ = ["NORMALIZATIONS", "Merged", "Preparation", "merge"]
 
@@ -23,27 +24,32 @@ _TILE = 1024  # rows turned into float64 at a time
 
 @dataclass(frozen=True)
 class Preparation:
-    """x ↦ (x − mean)/scale (``center``), x/‖x‖ (``unit``) or x (``none``).
+    """x ↦ (x − mean)/scale (``center``), x/‖x‖ (``unit``), each pixel by its norm (``pixel``) or x (``none``).
 
     Attributes
     ----------
-    mode : {"center", "unit", "none"}
+    mode : {"center", "unit", "pixel", "none"}
     mean : array (p,) or None
         Mean of the training rows; ``center`` only.
     scale : float
         √ of the mean of ‖x − mean‖² over the training rows; 1 if they are all the same.
+    channels : int
+        Values of a pixel; ``pixel`` only.
     """
 
     mode: str
     mean: Array | None = None
     scale: float = 1.0
+    channels: int = 1
 
     @staticmethod
-    def of(X: Array, mode: str, weight: Array | None = None) -> Preparation:
-        """Learn the preparation from training rows, each counted `weight` times."""
-        mode = choice(mode, NORMALIZATIONS, "normalize")
+    def of(X: Array, mode: str, weight: Array | None = None, channels: int | None = None) -> Preparation:
+        """Learn the preparation from training rows, each counted `weight` times; images have `channels`."""
+        mode = choice(mode, NORMALIZATIONS if channels is None else ("pixel", *NORMALIZATIONS), "normalize")
+        if mode == "pixel" and channels == 1:
+            raise InputError("normalize='pixel' would make every pixel of a grey image ±1; use normalize='unit'")
         if mode != "center":
-            return Preparation(mode)
+            return Preparation(mode, channels=channels or 1)
         share = np.full(len(X), 1 / len(X)) if weight is None else weight / weight.sum()
         tiles = [slice(start, start + _TILE) for start in range(0, len(X), _TILE)]
         mean = np.sum([share[tile] @ X[tile].astype(np.float64) for tile in tiles], axis=0)
@@ -61,13 +67,15 @@ class Preparation:
             rows: Array = X - self.mean.astype(X.dtype)
             rows /= X.dtype.type(self.scale)
             return rows
-        norm = np.sqrt(np.einsum("ij,ij->i", X, X, dtype=np.float64))
-        return X / np.where(norm > 0, norm, 1.0).astype(X.dtype)[:, None]
+        if self.mode == "unit":
+            return unit(X, "keep", "row")[0]
+        return unit(X.reshape(len(X), -1, self.channels), "uniform", "pixel")[0].reshape(X.shape)
 
     def __str__(self) -> str:
         if self.mode == "center":
             return f"centred, divided by {self.scale:.6g} (mean ‖x‖² = 1)"
-        return {"unit": "each row divided by its norm", "none": "rows as they are"}[self.mode]
+        texts = {"unit": "each row divided by its norm", "pixel": "each pixel divided by its norm"}
+        return texts.get(self.mode, "rows as they are")
 
 
 @dataclass(frozen=True)

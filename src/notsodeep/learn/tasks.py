@@ -13,9 +13,10 @@ from sklearn.base import ClassifierMixin, MultiOutputMixin, RegressorMixin
 from sklearn.utils.multiclass import check_classification_targets
 
 from notsodeep.checks import InputError
-from notsodeep.learn.base import KernelMachine, gaussian_log_likelihood
+from notsodeep.learn.base import KernelMachine, evidence
 from notsodeep.learn.rows import Merged
 from notsodeep.learn.solve import solve
+from notsodeep.learn.validation import posterior_variance
 
 __all__ = ["Calibration", "KernelClassifier", "KernelRegressor"]
 
@@ -50,18 +51,19 @@ class KernelRegressor(RegressorMixin, MultiOutputMixin, KernelMachine):  # type:
         mean = mean[:, 0] if self._single else mean
         if not return_std:
             return mean
-        std = self._posterior_std(X)
+        blocks = self._blocks(self._prepared(X), self.X_fit_)
+        std = np.sqrt(posterior_variance(self._factorised().factor, blocks, blocks.diagonal()))  # type: ignore[arg-type]
         return mean, std if self._single else np.repeat(std[:, None], mean.shape[1], axis=1)
 
     @property
     def log_marginal_likelihood_(self) -> float:
         """Log N(y; 0, K + ridge·W⁻¹) of the Gaussian process, summed over outputs."""
         self._require_process()
-        self._factor()
+        self._factorised()
         return self._log_likelihood
 
     def _after_fit(self, merged: Merged, targets: Array, weight: Array | None) -> None:
-        self._log_likelihood = gaussian_log_likelihood(self, merged, targets, weight)
+        self._log_likelihood = evidence(self, merged, targets, weight)
 
     def _require_process(self) -> None:
         if self.kind not in _GAUSSIAN_PROCESSES:
@@ -69,17 +71,6 @@ class KernelRegressor(RegressorMixin, MultiOutputMixin, KernelMachine):  # type:
                 f"kind={self.kind!r} is not the prior of a Gaussian process; use kind='ck' or kind='nngp' for a "
                 "standard deviation or a likelihood"
             )
-
-    def _posterior_std(self, X: Any) -> Array:
-        """√(k(x, x) − k(x, X)(K + ridge·W⁻¹)⁻¹ k(X, x)), by tiles of rows."""
-        factor, rows = self._factor(), self._prepared(X)
-        blocks = self._blocks(rows, self.X_fit_)
-        variance = np.array(blocks.diagonal(), dtype=np.float64)
-        for start in range(0, len(rows), _TILE):
-            part = slice(start, min(start + _TILE, len(rows)))
-            cross = blocks.block(part, slice(None)).astype(np.float64)
-            variance[part] -= np.einsum("ij,ji->i", cross, factor.solve(np.ascontiguousarray(cross.T)))
-        return np.sqrt(np.maximum(variance, 0.0))
 
     def _state(self) -> tuple[dict[str, Array], dict[str, Any]]:
         arrays, numbers = super()._state()
@@ -177,17 +168,19 @@ class KernelClassifier(ClassifierMixin, KernelMachine):  # type: ignore[misc]
             alone = solve(
                 self._blocks(self.X_fit_[chosen]), targets, ridge=self.ridge_, weights=weights, solver="cholesky"
             )
-            coefficients, inverse = alone.coefficients, np.asarray(alone.factor.inverse_diagonal())  # type: ignore[union-attr]
+            assert alone.factor is not None
+            coefficients, inverse = alone.coefficients, alone.factor.inverse_diagonal(progress=False)
             method = f"leave-one-out scores of a machine on {len(chosen)} of {n} training rows"
         elif len(chosen) == n:
-            inverse = np.asarray(factor.inverse_diagonal())
+            inverse = np.asarray(factor.inverse_diagonal(progress=False))
         else:
             inverse = np.empty(len(chosen))
             for start in range(0, len(chosen), _TILE):
                 part = chosen[start : start + _TILE]
                 unit = np.zeros((n, len(part)))
                 unit[part, np.arange(len(part))] = 1.0
-                inverse[start : start + _TILE] = np.asarray(factor.solve(unit))[part, np.arange(len(part))]
+                half = factor.half_solve(unit)
+                inverse[start : start + _TILE] = np.einsum("ij,ij->j", half, half)
         return targets - coefficients / inverse[:, None], chosen, method
 
     def _state(self) -> tuple[dict[str, Array], dict[str, Any]]:
