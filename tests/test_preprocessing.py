@@ -84,6 +84,15 @@ def test_regularised_zca(epsilon: float) -> None:
         ZCA(-1).fit(X)
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_rank_counts_the_directions_of_the_data(dtype: type) -> None:
+    """Weak directions count, missing ones do not, in either precision."""
+    rows = RNG.normal(size=(300, 40)) * np.geomspace(1, 1e-4, 40)
+    assert ZCA().fit(rows.astype(dtype)).rank_ == 40
+    rows[:, 20:] = rows[:, :20]
+    assert ZCA().fit(rows.astype(dtype)).rank_ == 20
+
+
 @pytest.mark.parametrize("transformer", [UnitNorm(), CenterAndScale(), ZCA()])
 def test_single_precision_stays(transformer: Any) -> None:
     single = transformer.fit_transform(X.astype(np.float32))

@@ -1,7 +1,7 @@
 """Machines on images: rows and images are the same, and the kernel is that of the model.
 
-scikit-learn's generic checks bring rows of any length, which are no images of one shape; what they check beyond that is the
-code of the machines that pass them. Here its tools run on images given as rows.
+scikit-learn's generic checks bring rows of any length, which are no images of one shape; what they check beyond that is
+the code of the machines that pass them. Here its tools run on images given as rows.
 """
 
 from __future__ import annotations

@@ -179,7 +179,6 @@ def test_bad_parameters(options: dict[str, Any], message: str) -> None:
         DEQKernelRegressor(**options).fit(X, Y)
 
 
-
 def test_bad_data() -> None:
     hole = X.copy()
     hole[3, 1] = np.nan

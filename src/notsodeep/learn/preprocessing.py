@@ -173,7 +173,7 @@ class ZCA(_RowTransformer):
         values, vectors = linalg.eigh(covariance / len(rows))
         values, vectors = np.maximum(values[::-1], 0.0), vectors[:, ::-1]
         # eigenvalues below the rounding error of the covariance are zeros
-        rounding = values[0] * max(rows.shape) * np.finfo(rows.dtype).eps
+        rounding = values[0] * max(rows.shape) * np.finfo(np.float64).eps
         self.rank_ = int(np.count_nonzero(values > rounding))
         if share == 0 and self.rank_ < len(values):
             raise InputError(
