@@ -18,8 +18,8 @@ from explicit_features_cost_less import TEST, TRAIN, measure  # noqa: E402
 from notsodeep import data  # noqa: E402
 from notsodeep.report.style import COLORS, style  # noqa: E402
 
-WIDTHS = [2**k for k in range(6, 13)]
-SEEDS = 5
+WIDTHS = [2**k for k in range(5, 12)]
+SEEDS = 4
 
 
 def main() -> None:

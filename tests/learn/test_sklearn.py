@@ -1,6 +1,6 @@
 """scikit-learn's own checks of an estimator, on every estimator that takes rows of any length; none is excepted.
 
-scikit-learn itself leaves out its array-API check unless SCIPY_ARRAY_API is set. Machines on images: test_convolutional.
+scikit-learn itself leaves out its array-API check unless SCIPY_ARRAY_API is set. Images: test_convolutional.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from notsodeep.learn import (
 ESTIMATORS = [
     DEQKernelClassifier(),
     DEQKernelClassifier(normalize="none", kind="ntk", ridge="loo"),
-    DEQKernelClassifier(solver="cg", dtype="float32", tol=1e-5, ridge=0.1),
+    DEQKernelClassifier(solver="cg", tol=1e-11, ridge=0.1),
     DEQKernelRegressor(),
     DEQKernelRegressor(activation="tanh", kind="nngp", ridge=0.01),
     ExplicitKernelClassifier(),
