@@ -39,9 +39,10 @@ def predict(
     part = "all samples" if loaded.X_test is None else "test part"
     X, labels = (loaded.X, loaded.labels) if loaded.X_test is None else (loaded.X_test, loaded.labels_test)
     chosen = data.subsample(data.Data(loaded.name, X, labels), limit)
-    machine.progress = False if json else None
     began = time.perf_counter()
-    with progress(f"predicting {len(chosen.X)} samples", quiet=json):
+    text = f"predicting {len(chosen.X)} samples"
+    with progress(text, quiet=json) as step:
+        machine.progress = lambda done, total: step(text, done / total)
         answers = machine.predict(chosen.X)
         columns = machine.predict_proba(chosen.X) if proba else None
     summary: dict[str, Any] = {
