@@ -6,19 +6,18 @@ from collections import namedtuple
 from collections.abc import Sequence
 from typing import Any, TypeAlias
 
-import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
-from notsodeep.checks import InputError, matrix
-from notsodeep.kernels.blocks import Blocks, KernelBlocks, check_depth, exact_diagonal, precision_of, supported
-from notsodeep.kernels.info import KernelInfo
+from notsodeep.checks import matrix
+from notsodeep.kernels.blocks import Blocks, KernelBlocks, check_depth, exact_diagonal, output, precision_of, supported
+from notsodeep.kernels.info import ConvInfo, KernelInfo
 from notsodeep.kernels.kinds import requested_kinds
 from notsodeep.kernels.plans import network_levels
 from notsodeep.kernels.samples import Samples
 from notsodeep.models import DEQ, Explicit
 from notsodeep.progress import Progress
 
-__all__ = ["Blocks", "KernelBlocks", "KernelInfo", "kernel", "kernel_diag"]
+__all__ = ["Blocks", "ConvInfo", "KernelBlocks", "KernelInfo", "kernel", "kernel_diag"]
 
 Array: TypeAlias = NDArray[Any]
 
@@ -76,7 +75,7 @@ def kernel(
     ((2, 2), 'polynomial', True)
     """
     blocks = KernelBlocks(model, X, Y, kind=kind, dtype=dtype, depth=depth)
-    result = _output(out, blocks)
+    result = output(out, blocks)
     blocks.planes(slice(None), slice(None), result, progress)
     answer = result[0] if isinstance(kind, str) else namedtuple("Kernels", blocks.kinds)(*result)
     return (answer, blocks.info) if return_info else answer
@@ -107,19 +106,3 @@ def kernel_diag(
     levels = network_levels(model, samples, depth)
     values = [exact_diagonal(model, name, levels, samples, depth).astype(precision) for name in kinds]
     return values[0] if isinstance(kind, str) else namedtuple("Kernels", kinds)(*values)
-
-
-def _output(out: Array | None, blocks: KernelBlocks) -> Array:
-    shape, kinds = blocks.shape, blocks.kinds
-    if out is None:
-        return np.empty((len(kinds), *shape), blocks.dtype)
-    if len(kinds) > 1:
-        raise InputError(f"out cannot hold {len(kinds)} kernels; ask for one kind at a time")
-    if not isinstance(out, np.ndarray) or out.shape != shape or out.dtype != blocks.dtype:
-        found = f"shape {out.shape}, dtype {out.dtype}" if isinstance(out, np.ndarray) else type(out).__name__
-        raise InputError(f"out has {found}; pass an array of shape {shape} and dtype {blocks.dtype}")
-    if not out.flags.c_contiguous or not out.flags.writeable:
-        raise InputError("out must be writeable and C-contiguous; pass np.empty(...)")
-    if any(given is not None and np.shares_memory(out, given) for given in blocks.samples):
-        raise InputError("out overlaps the samples; pass a separate array")
-    return out[None]

@@ -20,7 +20,7 @@ from notsodeep.kernels.samples import Levels, Samples
 from notsodeep.models import DEQ, Explicit, require_infinite_width
 from notsodeep.progress import Progress
 
-__all__ = ["Blocks", "KernelBlocks", "check_depth", "exact_diagonal", "precision_of", "supported"]
+__all__ = ["Blocks", "KernelBlocks", "check_depth", "exact_diagonal", "output", "precision_of", "supported"]
 
 Array: TypeAlias = NDArray[Any]
 
@@ -236,3 +236,20 @@ def exact_diagonal(model: DEQ | Explicit, kind: str, levels: Levels, samples: Sa
     return {"ck": levels.power[-1], "nngp": levels.variance[-1], "ntk_frozen_input": frozen, "ntk_injected": tangent}[
         kind
     ]
+
+
+def output(out: Array | None, blocks: Any) -> Array:
+    """Planes (kinds, n, m) to fill: new ones, or the caller's array once it is checked."""
+    shape, kinds = blocks.shape, blocks.kinds
+    if out is None:
+        return np.empty((len(kinds), *shape), blocks.dtype)
+    if len(kinds) > 1:
+        raise InputError(f"out cannot hold {len(kinds)} kernels; ask for one kind at a time")
+    if not isinstance(out, np.ndarray) or out.shape != shape or out.dtype != blocks.dtype:
+        found = f"shape {out.shape}, dtype {out.dtype}" if isinstance(out, np.ndarray) else type(out).__name__
+        raise InputError(f"out has {found}; pass an array of shape {shape} and dtype {blocks.dtype}")
+    if not out.flags.c_contiguous or not out.flags.writeable:
+        raise InputError("out must be writeable and C-contiguous; pass np.empty(...)")
+    if any(given is not None and np.shares_memory(out, given) for given in blocks.samples):
+        raise InputError("out overlaps the samples; pass a separate array")
+    return out[None]
