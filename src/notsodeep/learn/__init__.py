@@ -1,7 +1,16 @@
-"""Kernel machines and preprocessing in the manner of scikit-learn, on solvers that scale and say how well they did."""
+"""Kernel machines, their solvers, random features and preprocessing, in the manner of scikit-learn."""
 
 from notsodeep.learn.cholesky import CholeskyFactor, NotPositiveDefiniteError
 from notsodeep.learn.conjugate_gradients import ConjugateGradients
+from notsodeep.learn.convolutional import ConvDEQKernelClassifier, ConvDEQKernelRegressor
+from notsodeep.learn.estimators import (
+    DEQKernelClassifier,
+    DEQKernelRegressor,
+    ExplicitKernelClassifier,
+    ExplicitKernelRegressor,
+)
+from notsodeep.learn.features import DEQFeatures
+from notsodeep.learn.persistence import load
 from notsodeep.learn.preprocessing import ZCA, CenterAndScale, PixelNorm, UnitNorm
 from notsodeep.learn.products import MatrixBlocks, product
 from notsodeep.learn.solution import Solution
@@ -20,6 +29,13 @@ __all__ = [
     "CenterAndScale",
     "CholeskyFactor",
     "ConjugateGradients",
+    "ConvDEQKernelClassifier",
+    "ConvDEQKernelRegressor",
+    "DEQFeatures",
+    "DEQKernelClassifier",
+    "DEQKernelRegressor",
+    "ExplicitKernelClassifier",
+    "ExplicitKernelRegressor",
     "MatrixBlocks",
     "NotPositiveDefiniteError",
     "PixelNorm",
@@ -28,6 +44,7 @@ __all__ = [
     "UnitNorm",
     "generalized_cross_validation",
     "leave_one_out",
+    "load",
     "log_marginal_likelihood",
     "posterior_variance",
     "product",
