@@ -18,11 +18,14 @@ import common
 
 AREA = "learn"
 
-FK20 = {"activation": "normalized_relu", "kind": "ntk_injected", "ridge": 0.0, "normalize": "unit"}
+# a residual of 1e-3 decides the same classes: the record mnist-tight is mnist solved to 1e-6
+FK20 = {"activation": "normalized_relu", "kind": "ntk_injected", "ridge": 0.0, "normalize": "unit", "tol": 1e-3}
+TIGHT = 1e-6
 # data, (σ_a², σ_b², σ_0²), accuracy published in [FK20, Table 2]; None: not in the paper, or to be tuned. Which of the
 # two other CIFAR-10 accuracies belongs to which variances (a, c) is still to be checked against the paper.
 SETTINGS = {
     "mnist": ("mnist", (0.25, 0.25, 0.5), 0.986),
+    "mnist-tight": ("mnist", (0.25, 0.25, 0.5), 0.986),
     "fashion-mnist": ("fashion-mnist", (0.25, 0.25, 0.5), None),
     "cifar10-a": ("cifar10", (0.25, 0.25, 0.5), 0.5908),
     "cifar10-b": ("cifar10", (0.6, 0.4, 0.0), 0.5977),
@@ -93,7 +96,7 @@ def record(name: str, quick: bool) -> dict:
     if quick:
         X, y, X_test, y_test = X[:QUICK], y[:QUICK], X_test[:QUICK], y_test[:QUICK]
     tuning: dict = {}
-    options = dict(FK20)
+    options = {**FK20, "tol": TIGHT} if name.endswith("-tight") else dict(FK20)
     if variances is None:
         began = time.perf_counter()
         variances, options["ridge"], validated = tune(X, y, quick)
