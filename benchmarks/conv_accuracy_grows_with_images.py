@@ -56,11 +56,14 @@ def cifar(sizes: dict, folder: Path) -> list[dict]:
     wide, few = sizes["wide"], sizes["few"]
     # the first part is tested on all test images, the rest on the first few
     near = stored(folder / "cifar10-test.zarr", tests, images[:wide])
-    K = stored(folder / "cifar10-train.zarr", images)
-    far = stored(folder / "cifar10-test-rest.zarr", tests[:few], images[wide:])
-    rows = draws(K[:wide, :wide], near, labels[:wide], labels_test, sizes["draw"])
-    for n, cross in ((wide, near), (len(images), np.hstack([near[:few], far]))):
-        rows += grown(K[:n, :n], cross, labels[:n], labels_test[: len(cross)])
+    K = stored(folder / "cifar10-train.zarr", images[:wide])
+    rows = draws(K, near, labels[:wide], labels_test, sizes["draw"]) + grown(K, near, labels[:wide], labels_test)
+    if len(images) > wide:
+        across = stored(folder / "cifar10-rest-train.zarr", images[wide:], images[:wide])
+        rest = stored(folder / "cifar10-rest.zarr", images[wide:])
+        far = stored(folder / "cifar10-test-rest.zarr", tests[:few], images[wide:])
+        whole = np.block([[K, across.T], [across, rest]])
+        rows += grown(whole, np.hstack([near[:few], far]), labels, labels_test[:few])
     return [{"data": "cifar10", **row} for row in rows]
 
 
