@@ -74,7 +74,7 @@ def columns(z: Any, t: Any, stride: int, around: Any, taps: Any) -> None:
             o[k] += b[k] + c[k]
 
 
-@numba.njit(inline="always")
+@jit
 def _window(tt, k, taps):  # type: ignore[no-untyped-def]
     s = tt[k]
     for j in range(1, len(taps)):
@@ -82,7 +82,7 @@ def _window(tt, k, taps):  # type: ignore[no-untyped-def]
     return s
 
 
-@numba.njit(inline="always")
+@jit
 def _eight(p, x, c0, c1, c2, c3, c4, c5, c6, c7):  # type: ignore[no-untyped-def]
     return (((((((p * x + c0) * x + c1) * x + c2) * x + c3) * x + c4) * x + c5) * x + c6) * x + c7
 
@@ -92,7 +92,7 @@ def _horner(c: Any, x: float) -> float:
     raise NotImplementedError("for compiled code only")
 
 
-@overload(_horner, inline="always")
+@overload(_horner)
 def _horner_compiled(c, x):  # type: ignore[no-untyped-def]
     if len(c) == 8:
         return lambda c, x: _eight(c[0] - c[0], x, c[0], c[1], c[2], c[3], c[4], c[5], c[6], c[7])
