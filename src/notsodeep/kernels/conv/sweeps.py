@@ -168,16 +168,20 @@ def residual(
     around: Any,
     taps: Any,
 ) -> tuple[float, float]:
-    """f = g + σ_a² w·window − h with t from the loss; p = d f, m = d w. Returns Σ c|f| and Σ c h."""
+    """f = g + σ_a² w·window − h with t from the loss; p = d f, m = d w. Returns Σ c f²/h and Σ c h.
+
+    An error f in h is one of f/√(2h) in the angle, where Ġ is smooth: that is what must be small.
+    """
     ww, gg, hh, cc, dd, tt = w[at], g[at], h[at], c[at], d[at], t[around]
     ff, pp, mm = f[at], p[at], m[at]
+    tiny = g.dtype.type(1e-30)
     total = size = g.dtype.type(0)
     for k in range(ff.shape[0]):
         r = gg[k] + recurrent * ww[k] * _window(tt, k, taps) - hh[k]
         ff[k] = r
         pp[k] = dd[k] * r
         mm[k] = dd[k] * ww[k]
-        total += cc[k] * abs(r)
+        total += cc[k] * r * (r / (hh[k] + tiny))
         size += cc[k] * hh[k]
     return total, size
 
