@@ -67,7 +67,7 @@ class Tensor:
 
     def kernels(self, x: np.ndarray, y: np.ndarray, depth: int | None = None) -> dict[str, np.ndarray]:
         """The tensors G, Σ, G + ĠΘ, G + ĠΘ_A, Θ over pairs of positions, for images (P, Q, C)."""
-        model, steps = self.model, 2000 if depth is None else depth
+        model, steps = self.model, 400 if depth is None else depth
         x, y = x.reshape(-1, x.shape[2]), y.reshape(-1, y.shape[2])
         grams = {"xx": x @ x.T, "xy": x @ y.T, "yy": y @ y.T}
         state = dict(grams)
@@ -83,7 +83,7 @@ class Tensor:
                 tangent = new["xy"] + self.window(model.recurrent * slope * tangent)
             change = max(np.abs(new[key] - state[key]).max() for key in state)
             state = new
-            if depth is None and change < 1e-16:
+            if depth is None and change < 2e-16 * max(1.0, np.abs(new["xx"]).max()):
                 break
         S = state["xy"]
         G, slope = self.duals(S, np.diag(state["xx"]), np.diag(state["yy"]))

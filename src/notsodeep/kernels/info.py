@@ -59,7 +59,7 @@ class ConvInfo:
     iterations : float
         Linear steps per pair, for Newton and for the tangent kernel together.
     residual : float
-        Largest residual of a fixed point, relative to its solution.
+        Largest residual of a fixed point: root mean square in the angle arccos ρ, or mean relative to Σ for Θ.
     error : float
         Estimated largest error of an entry relative to √(K_ii K_jj).
     compile_seconds : float

@@ -96,7 +96,7 @@ class Geometry:
     @cached_property
     def spread(self) -> Array:
         """Σ_α B_αβ: 1 for circular padding, and away from the border."""
-        return self.axes[0] @ (1 / self.area) @ self.axes[1]
+        return self.window(1 / self.area)
 
     @cached_property
     def _spectrum(self) -> tuple[tuple[Array, Array, Array], tuple[Array, Array, Array]]:
@@ -114,9 +114,13 @@ class Geometry:
         first, second = (value for value, _, _ in self._spectrum)
         return min(0.0, float(np.multiply.outer(first, second).min()))
 
+    def window(self, values: Array) -> Array:
+        """Sums over the window of values (..., rows, width)."""
+        return self.axes[0] @ values @ self.axes[1]
+
     def average(self, values: Array) -> Array:
         """B applied to values (..., rows, width)."""
-        return self.axes[0] @ values @ self.axes[1] / self.area
+        return self.window(values) / self.area
 
     def solve(self, factor: float, values: Array) -> Array:
         """x = factor·B x + values, for values (..., rows, width)."""

@@ -14,7 +14,7 @@ from notsodeep.kernels.arc import Arc
 from notsodeep.kernels.conv.geometry import Geometry, aligned
 from notsodeep.models import ConvDEQ
 
-__all__ = ["Images", "check_images"]
+__all__ = ["Images", "check_images", "parts"]
 
 Array: TypeAlias = NDArray[Any]
 
@@ -85,12 +85,26 @@ class Images:
         root = np.stack(roots, axis=1)
         # a variance that has died out across black pixels is zero, so that 1/√q stays in range
         root[root <= 6e-8 * root.max(axis=(2, 3), keepdims=True) + float(np.finfo(dtype).tiny) ** 0.4] = 0.0
-        edge = root * np.sqrt(geometry.area)
-        weight = np.divide(1, edge, out=np.zeros_like(edge), where=edge > 0)
-        return Images(pixels, entry, root, geometry.place(np.stack([root, weight, edge, np.zeros_like(edge)]), dtype))
+        return Images(pixels, entry, root, geometry.place(parts(root, geometry.area, np.zeros_like(root)), dtype))
 
     def __len__(self) -> int:
         return len(self.pixels)
+
+    def sources(self, rows: slice, model: ConvDEQ, geometry: Geometry) -> tuple[Array, Array, Array]:
+        """σ_b x/√2, √q and what windows sum to make q, of some images: (n, channels or levels, rows, width)."""
+        shape = (geometry.rows, geometry.width)
+        pixels = self.pixels[rows][..., geometry.positions].astype(np.float64)
+        pixels = pixels.reshape(*pixels.shape[:2], *shape)
+        root = np.moveaxis(self.root[:, self.entry[rows]], 0, 1)
+        factor = model.recurrent * Arc.of(model.activation, model.recurrent).power
+        before = root if root.shape[1] == 1 else root[:, [0, *range(root.shape[1] - 1)]]  # of the layer below
+        return pixels, root, factor * before**2 + 2 * np.sum(pixels**2, axis=1, keepdims=True)
+
+
+def parts(root: Array, area: Array, missed: Array) -> Array:
+    """√q, 1/(S√q) (zero where q is), S√q and what windows miss, stacked."""
+    edge = root * np.sqrt(area)
+    return np.stack([root, np.divide(1, edge, out=np.zeros_like(edge), where=edge > 0), edge, missed])
 
 
 def _check_range(variance: Array, dtype: Any) -> None:

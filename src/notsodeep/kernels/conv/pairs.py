@@ -159,22 +159,20 @@ def _solve(
         left, gaps = residual(t, w, g, h, c, d, f, p, m, recurrent, at, around, taps)
         info[1] += 1
         mean = np.float64(gaps) / size
-        excess = np.float64(left) / size
-        tolerance = goal * mean
-        if not excess > tolerance or (attempt > 2 and excess > previous / 2):
+        excess = np.sqrt(np.float64(left) / size)
+        if not excess > goal or (attempt > 2 and excess > previous / 2):
             break
         previous = excess
         # Newton squares the error, so there is no point in solving more exactly than that
-        steps = _steps(2 * excess / max(0.3 * tolerance, excess * excess), chebyshev[2])
+        steps = _steps(2 * excess / max(0.3 * goal, excess * excess), chebyshev[2])
         _newton_step(buffer, chebyshev, recurrent, steps, shape, taps)
         info[2] += steps
     gain = 1 / (1 - np.float64(recurrent) * slope)
-    error = gain * excess * (1 + bend / np.sqrt(2 * mean)) if mean > 0 else 0.0
-    worst = excess / mean if mean > 0 else 0.0
+    error, worst = gain * excess * np.sqrt(mean), excess
     both = total(c, loss, h, f, power, at)
     values[0], values[1] = both[0], both[1]
     if wants[0] or wants[1]:
-        error *= gain
+        error += gain * gain * bend * excess
     if wants[0]:
         plain, weighted, left_over, steps = _tangent(
             buffer, spread, chebyshev, recurrent, np.float64(numbers[7]), size, shape, taps

@@ -74,7 +74,7 @@ def columns(z: Any, t: Any, stride: int, around: Any, taps: Any) -> None:
             o[k] += b[k] + c[k]
 
 
-@numba.njit(inline="always")
+@jit
 def _window(tt, k, taps):  # type: ignore[no-untyped-def]
     s = tt[k]
     for j in range(1, len(taps)):
@@ -82,7 +82,7 @@ def _window(tt, k, taps):  # type: ignore[no-untyped-def]
     return s
 
 
-@numba.njit(inline="always")
+@jit
 def _eight(p, x, c0, c1, c2, c3, c4, c5, c6, c7):  # type: ignore[no-untyped-def]
     return (((((((p * x + c0) * x + c1) * x + c2) * x + c3) * x + c4) * x + c5) * x + c6) * x + c7
 
@@ -92,7 +92,7 @@ def _horner(c: Any, x: float) -> float:
     raise NotImplementedError("for compiled code only")
 
 
-@overload(_horner, inline="always")
+@overload(_horner)
 def _horner_compiled(c, x):  # type: ignore[no-untyped-def]
     if len(c) == 8:
         return lambda c, x: _eight(c[0] - c[0], x, c[0], c[1], c[2], c[3], c[4], c[5], c[6], c[7])
@@ -168,16 +168,20 @@ def residual(
     around: Any,
     taps: Any,
 ) -> tuple[float, float]:
-    """f = g + σ_a² w·window − h with t from the loss; p = d f, m = d w. Returns Σ c|f| and Σ c h."""
+    """f = g + σ_a² w·window − h with t from the loss; p = d f, m = d w. Returns Σ c f²/h and Σ c h.
+
+    An error f in h is one of f/√(2h) in the angle, where Ġ is smooth: that is what must be small.
+    """
     ww, gg, hh, cc, dd, tt = w[at], g[at], h[at], c[at], d[at], t[around]
     ff, pp, mm = f[at], p[at], m[at]
+    tiny = g.dtype.type(1e-30)
     total = size = g.dtype.type(0)
     for k in range(ff.shape[0]):
         r = gg[k] + recurrent * ww[k] * _window(tt, k, taps) - hh[k]
         ff[k] = r
         pp[k] = dd[k] * r
         mm[k] = dd[k] * ww[k]
-        total += cc[k] * abs(r)
+        total += cc[k] * r * (r / (hh[k] + tiny))
         size += cc[k] * hh[k]
     return total, size
 
