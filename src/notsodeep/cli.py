@@ -11,7 +11,7 @@ import typer
 
 from notsodeep import __version__
 from notsodeep.checks import InputError, MissingExtraError, NotConvergedError
-from notsodeep.commands import bench, data, kernel, match, reproduce, show, train
+from notsodeep.commands import bench, data, fit, kernel, match, predict, reproduce, show, train
 
 __all__ = ["app", "main"]
 
@@ -26,6 +26,8 @@ app.command("match")(match.match)
 app.command("show")(show.show)
 app.command("kernel")(kernel.kernel)
 app.command("train")(train.train)
+app.command("fit")(fit.fit)
+app.command("predict")(predict.predict)
 app.add_typer(data.app, name="data")
 app.command("reproduce")(reproduce.reproduce)
 app.command("bench")(bench.bench)

@@ -14,7 +14,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from notsodeep.checks import InputError, choice, count, matrix, nonnegative
 from notsodeep.data import center_and_scale
 
-__all__ = ["ZCA", "CenterAndScale", "PixelNorm", "UnitNorm"]
+__all__ = ["ZCA", "CenterAndScale", "PixelNorm", "UnitNorm", "unit"]
 
 Array = NDArray[Any]
 
@@ -70,12 +70,12 @@ class UnitNorm(_RowTransformer):
 
     def fit(self, X: ArrayLike, y: Any = None) -> Self:
         """Count the rows that are zero."""
-        _, self.zero_rows_ = _unit(self._rows(X, reset=True), self.zero, "row")
+        _, self.zero_rows_ = unit(self._rows(X, reset=True), self.zero, "row")
         return self
 
     def transform(self, X: ArrayLike) -> Array:
         """Divide each row by its norm."""
-        return _unit(self._fitted_rows(X), self.zero, "row")[0]
+        return unit(self._fitted_rows(X), self.zero, "row")[0]
 
 
 class CenterAndScale(_RowTransformer):
@@ -240,7 +240,7 @@ class PixelNorm(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     def fit(self, X: ArrayLike, y: Any = None) -> Self:
         """Count the black pixels."""
         images = self._images(X)
-        _, self.zero_pixels_ = _unit(images, self.zero, "pixel")
+        _, self.zero_pixels_ = unit(images, self.zero, "pixel")
         self.zero_share_ = self.zero_pixels_ / (images.size // images.shape[-1])
         self.n_features_in_ = int(np.prod(np.shape(X)[1:]))
         return self
@@ -250,7 +250,7 @@ class PixelNorm(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self)
         if (found := int(np.prod(np.shape(X)[1:]))) != self.n_features_in_:
             raise InputError(f"X has {found} values a sample but PixelNorm was fitted to {self.n_features_in_}")
-        return _unit(self._images(X), self.zero, "pixel")[0].reshape(np.shape(X))
+        return unit(self._images(X), self.zero, "pixel")[0].reshape(np.shape(X))
 
     def _images(self, X: ArrayLike) -> Array:
         if self.channels is None:
@@ -269,7 +269,7 @@ class PixelNorm(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         return tags
 
 
-def _unit(X: Array, zero: str, what: str) -> tuple[Array, int]:
+def unit(X: Array, zero: str, what: str) -> tuple[Array, int]:
     """Vectors along the last axis divided by their norms, and how many of them are zero."""
     choice(zero, _ZERO, "zero")
     # the largest entry first: squares of tiny or huge numbers would leave the range of floats

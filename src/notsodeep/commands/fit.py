@@ -1,0 +1,168 @@
+"""``notsodeep fit``: a kernel machine with the exact kernel of a DEQ, on a data set or a file."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+
+from notsodeep import data
+from notsodeep.checks import InputError, choice, nonnegative
+from notsodeep.commands.console import (
+    DATA,
+    Json,
+    Limit,
+    emit,
+    new_file,
+    number,
+    parse_activation,
+    progress,
+    say,
+)
+from notsodeep.data import Data
+
+TASKS = ("classify", "regress")
+
+
+def fit(
+    source: Annotated[str, typer.Argument(metavar="DATA", help=DATA)],
+    out: Annotated[Path, typer.Option(help="The .npz file to write the fitted machine to.")],
+    task: Annotated[str, typer.Option(help="classify or regress.")] = "classify",
+    activation: Annotated[str, typer.Option(help="φ by name.")] = "normalized_relu",
+    param: Annotated[list[str] | None, typer.Option(help="A parameter of φ, as name=value; repeat.")] = None,
+    recurrent: Annotated[float, typer.Option(help="Variance σ_a² of the recurrent weights.")] = 0.25,
+    input: Annotated[float, typer.Option(help="Variance σ_b² of the input weights.")] = 0.25,
+    bias: Annotated[float, typer.Option(help="Variance σ_0² of the bias.")] = 0.5,
+    kind: Annotated[str, typer.Option(help="ck, nngp, ntk, ntk_frozen_input or ntk_injected.")] = "ntk_injected",
+    ridge: Annotated[str, typer.Option(help="A number, numbers to choose from (0.001,0.1,1), loo or gcv.")] = "0.001",
+    normalize: Annotated[str, typer.Option(help="Rows: unit norm (unit), centred and scaled (center), none.")] = "unit",
+    dtype: Annotated[str | None, typer.Option(help="float64 or float32; that of the data by default.")] = None,
+    solver: Annotated[str, typer.Option(help="How to solve; auto chooses and says why.")] = "auto",
+    limit: Limit = None,
+    test_share: Annotated[float, typer.Option(help="Share of the samples held out, when there is no test part.")] = 0.0,
+    seed: Annotated[int, typer.Option(help="Of the samples drawn and of those held out.")] = 0,
+    force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
+    json: Json = False,
+) -> None:
+    """Fit a kernel machine and write it to a file."""
+    from notsodeep.learn import DEQKernelClassifier, DEQKernelRegressor
+
+    choice(task, TASKS, "task")
+    if out.suffix != ".npz":
+        raise InputError(f"out={str(out)!r} must end in .npz")
+    machine = (DEQKernelClassifier if task == "classify" else DEQKernelRegressor)(
+        parse_activation(activation, param or []),
+        recurrent,
+        input,
+        bias,
+        kind,
+        ridge=_ridge(ridge),
+        normalize=normalize,
+        dtype=dtype,
+        solver=solver,
+        progress=False,
+    )
+    with new_file(out, force=force) as partial:
+        loaded = _split(data.subsample(data.load(source), limit, seed), test_share, seed)
+        y = labels_for(task, loaded.labels, loaded.name)
+        began = time.perf_counter()
+        text = f"{kind} machine on {len(loaded.X)} samples"
+        with progress(text, quiet=json) as step:
+            machine.set_params(progress=lambda done, total: step(text, done / total)).fit(loaded.X, y)
+        seconds = time.perf_counter() - began
+        summary = {"out": str(out), "data": loaded.name, "task": task, **_facts(machine), "fit_seconds": seconds}
+        if loaded.X_test is not None and loaded.labels_test is not None:
+            with progress(f"testing on {len(loaded.X_test)} samples", quiet=json):
+                machine.progress = False
+                score = machine.score(loaded.X_test, labels_for(task, loaded.labels_test, loaded.name))
+            summary |= {"test_samples": len(loaded.X_test), _SCORE[task]: float(score)}
+        machine.save(partial.with_suffix(".npz")).replace(partial)
+    if json:
+        emit(summary)
+    else:
+        _print(machine, summary)
+
+
+_SCORE = {"classify": "test_accuracy", "regress": "test_r2"}
+
+
+def labels_for(task: str, labels: Any, name: str) -> Any:
+    """Labels as numbers for regression, as classes otherwise."""
+    if labels is None:
+        raise InputError(f"data={name!r} has no labels; pass a .npz with X and y, or a .csv with a label column")
+    if task == "regress":
+        try:
+            return np.asarray(labels, dtype=np.float64)
+        except ValueError:
+            raise InputError(f"data={name!r} has labels that are no numbers; use --task classify") from None
+    if np.asarray(labels).dtype.kind == "f" and np.any(labels != np.round(labels)):
+        raise InputError(f"data={name!r} has labels that are not whole numbers; use --task regress")
+    return labels
+
+
+def _ridge(text: str) -> Any:
+    if text in ("loo", "gcv"):
+        return text
+    try:
+        values = [float(part) for part in text.split(",")]
+    except ValueError:
+        raise InputError(f"ridge={text!r} must be a number, numbers separated by commas, loo or gcv") from None
+    return values if len(values) > 1 else values[0]
+
+
+def _split(loaded: Data, share: float, seed: int) -> Data:
+    """Hold out a share of the samples unless there is a test part already."""
+    if nonnegative(share, "test_share") >= 1:
+        raise InputError(f"test_share={share!r} must lie between 0 and 1")
+    if loaded.X_test is not None or not share or loaded.labels is None:
+        return loaded
+    order = np.random.default_rng(seed).permutation(len(loaded.X))
+    held, kept = np.split(order, [max(1, round(share * len(order)))])
+    if not len(kept):
+        raise InputError(f"data={loaded.name!r} has only {len(order)} samples; nothing is left to fit")
+    return Data(loaded.name, loaded.X[kept], loaded.labels[kept], loaded.X[held], loaded.labels[held])
+
+
+def _facts(machine: Any) -> dict[str, Any]:
+    solution = machine.solution_
+    facts = {
+        "model": machine.model_.to_dict(),
+        "kind": machine.kind,
+        "preparation": str(machine.preparation_),
+        "samples": len(machine.X_fit_),
+        "features": int(machine.n_features_in_),
+        "ridge": machine.ridge_,
+        "solver": solution.method,
+        "reason": solution.reason,
+        "residual": float(machine.residual_),
+        "condition": float(machine.condition_),
+    }
+    if hasattr(machine, "calibration_"):
+        facts["classes"] = len(machine.classes_)
+        facts["leave_one_out_accuracy"] = machine.calibration_.accuracy
+        facts["calibration"] = machine.calibration_.method
+    elif solution.factor is not None:
+        facts["leave_one_out_error"] = machine.leave_one_out_error_
+    return facts
+
+
+def _print(machine: Any, summary: dict[str, Any]) -> None:
+    say(f"machine    {summary['kind']} of {machine.model_}, ridge {number(summary['ridge'])}")
+    say(f"data       {summary['data']}: {summary['samples']} distinct samples × {summary['features']} features")
+    say(f"rows       {summary['preparation']}")
+    say(f"solver     {summary['solver']}: {summary['reason']}")
+    say(
+        f"           residual {summary['residual']:.1e}, condition number {summary['condition']:.1e}, "
+        f"{summary['fit_seconds']:.1f} s"
+    )
+    if "leave_one_out_accuracy" in summary:
+        say(f"accuracy   {summary['leave_one_out_accuracy']:.4f} by {summary['calibration']}")
+    if "leave_one_out_error" in summary:
+        say(f"error      {number(summary['leave_one_out_error'])} mean square, leave-one-out")
+    for key, name in (("test_accuracy", "accuracy"), ("test_r2", "R²")):
+        if key in summary:
+            say(f"test       {name} {summary[key]:.4f} on {summary['test_samples']} samples")
+    say(f"written    {summary['out']}")

@@ -1,0 +1,94 @@
+"""``notsodeep predict``: apply a machine written by ``notsodeep fit``."""
+
+from __future__ import annotations
+
+import csv
+import time
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+
+from notsodeep import data
+from notsodeep.checks import InputError
+from notsodeep.commands.console import DATA, Json, Limit, emit, new_file, progress, say
+from notsodeep.commands.fit import labels_for
+
+
+def predict(
+    model: Annotated[Path, typer.Argument(metavar="MODEL", help="The .npz file that `notsodeep fit` wrote.")],
+    source: Annotated[str, typer.Argument(metavar="DATA", help=DATA)],
+    out: Annotated[Path | None, typer.Option(help="Write predictions to this .csv file.")] = None,
+    proba: Annotated[bool, typer.Option("--proba", help="Also the probability of each class.")] = False,
+    limit: Limit = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
+    json: Json = False,
+) -> None:
+    """Predict the test part of a data set, or all samples where it has none."""
+    from notsodeep.learn import load
+
+    machine = load(model)
+    if not hasattr(machine, "predict"):
+        raise InputError(f"model={str(model)!r} holds features, not a machine that predicts")
+    if proba and not hasattr(machine, "predict_proba"):
+        raise InputError("proba: a regression has no probabilities of classes; leave --proba out")
+    if out is not None and out.suffix != ".csv":
+        raise InputError(f"out={str(out)!r} must end in .csv")
+    loaded = data.load(source)
+    part = "all samples" if loaded.X_test is None else "test part"
+    X, labels = (loaded.X, loaded.labels) if loaded.X_test is None else (loaded.X_test, loaded.labels_test)
+    chosen = data.subsample(data.Data(loaded.name, X, labels), limit)
+    began = time.perf_counter()
+    text = f"predicting {len(chosen.X)} samples"
+    with progress(text, quiet=json) as step:
+        machine.progress = lambda done, total: step(text, done / total)
+        answers = machine.predict(chosen.X)
+        columns = machine.predict_proba(chosen.X) if proba else None
+    summary: dict[str, Any] = {
+        "model": str(model),
+        "data": loaded.name,
+        "part": part,
+        "samples": len(chosen.X),
+        "seconds": time.perf_counter() - began,
+        **_score(machine, answers, chosen),
+        "out": None if out is None else str(out),
+    }
+    if out is not None:
+        with new_file(out, force=force) as partial:
+            _write(partial, machine, answers, columns)
+    if json:
+        shown = {} if out is not None else {"predictions": np.asarray(answers).tolist()}
+        if columns is not None and out is None:
+            shown |= {"classes": machine.classes_.tolist(), "probabilities": columns.tolist()}
+        emit({**summary, **shown})
+        return
+    say(f"{loaded.name}, {part}: {summary['samples']} samples in {summary['seconds']:.1f} s")
+    for name in ("accuracy", "r2"):
+        if name in summary:
+            say(f"{name} {summary[name]:.4f}")
+    if out is not None:
+        say(f"predictions in {out}")
+    else:
+        listed = ", ".join(str(answer) for answer in answers[:10])
+        say(f"predictions: {listed}{', …' if len(answers) > 10 else ''} (--out FILE.csv for all)")
+
+
+def _score(machine: Any, answers: Any, chosen: Any) -> dict[str, float]:
+    """Accuracy or R², where the samples have labels."""
+    if chosen.labels is None:
+        return {}
+    if hasattr(machine, "classes_"):
+        return {"accuracy": float(np.mean(np.asarray(answers).astype(str) == np.asarray(chosen.labels).astype(str)))}
+    from sklearn.metrics import r2_score
+
+    return {"r2": float(r2_score(labels_for("regress", chosen.labels, chosen.name), answers))}
+
+
+def _write(path: Path, machine: Any, answers: Any, columns: Any) -> None:
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        names = [] if columns is None else [f"probability of {label}" for label in machine.classes_]
+        writer.writerow(["prediction", *names])
+        for row, answer in enumerate(answers):
+            writer.writerow([answer, *([] if columns is None else columns[row])])

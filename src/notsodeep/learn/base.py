@@ -1,0 +1,244 @@
+"""What every kernel machine shares: rows, ridge, solve, leave-one-out, prediction by tiles, files."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+
+from notsodeep.checks import InputError, choice, nonnegative
+from notsodeep.kernels import Blocks
+from notsodeep.learn import persistence
+from notsodeep.learn.rows import Merged, Preparation, merge
+from notsodeep.learn.solution import Solution
+from notsodeep.learn.solve import product, solve
+from notsodeep.learn.validation import (
+    generalized_cross_validation,
+    leave_one_out,
+    log_marginal_likelihood,
+    ridge_path,
+)
+
+__all__ = ["KernelMachine", "evidence"]
+
+Array: TypeAlias = NDArray[Any]
+
+_GRID = np.logspace(-8, 1, 19)  # ridges tried by ridge="loo" and "gcv", in units of the mean diagonal
+
+
+class KernelMachine(BaseEstimator):  # type: ignore[misc]
+    """f(x) = Σ_i K(x, x_i) c_i with (K + ridge·W⁻¹) c = y.
+
+    A subclass says which kernel: `_model` describes the network, `_blocks` is its kernel between prepared rows. Its
+    ``__init__`` stores the parameters below besides its own.
+
+    Parameters
+    ----------
+    ridge : float, "loo", "gcv" or sequence of floats
+        Added to the diagonal as it is, divided by the sample's weight. A sequence: the one with the smallest
+        leave-one-out error is taken. ``"loo"``, ``"gcv"``: chosen so from 19 values between 1e-8 and 10 times the
+        mean diagonal. 0 interpolates.
+    normalize : {"center", "unit", "none"}
+        What happens to the rows first: centred and scaled by one number so that the mean of ‖x‖² is 1; each
+        divided by its norm; nothing.
+    dtype : {"float64", "float32"}, optional
+        Precision of the kernel; that of X by default.
+    solver, tol, max_iterations, preconditioner, memory
+        As in :func:`notsodeep.learn.solve`.
+    progress : bool, callable or None
+        See :func:`notsodeep.progress.reporter`.
+    """
+
+    ridge: Any
+    normalize: str
+    dtype: Any
+    solver: str
+    tol: float
+    max_iterations: int | None
+    preconditioner: str
+    memory: int | None
+    progress: Any
+
+    solution_: Solution
+    dual_coef_: Array
+    X_fit_: Array
+    ridge_: float
+    preparation_: Preparation
+
+    def _model(self) -> Any:
+        """The network whose kernel is used; bad parameters raise here."""
+        raise NotImplementedError
+
+    def _blocks(self, X: Array, Y: Array | None = None) -> Blocks:
+        """The kernel between prepared rows."""
+        raise NotImplementedError
+
+    def _samples(self, X: Any, y: Any = "no_validation", **options: Any) -> Any:
+        """Validated samples, one row each, and targets where there are some."""
+        return validate_data(self, X, y, dtype=[np.float64, np.float32], **options)
+
+    @property
+    def _channels(self) -> int | None:
+        """Values of a pixel, where rows are images."""
+        return None
+
+    def _fit(self, X: Array, targets: Array, sample_weight: Any) -> Array | None:
+        """Solve for validated rows and targets (n, k); return which rows were kept, None for all of them."""
+        ridges = self._ridges()
+        self.model_ = self._model()
+        weight, kept = None, None
+        if sample_weight is not None:
+            weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
+            kept = np.flatnonzero(weight)
+            X, targets, weight = X[kept], targets[kept], weight[kept]
+        self.preparation_ = Preparation.of(X, self.normalize, weight, self._channels)
+        rows = self.preparation_(X)
+        merged = merge(rows, targets, weight, interpolate=isinstance(ridges, np.ndarray) and ridges.min() == 0)
+        self.X_fit_ = rows if len(merged.rows) == len(rows) else rows[merged.rows]
+        self._weight = merged.weight
+        blocks = self._blocks(self.X_fit_)
+        self.ridge_ = self._choose_ridge(ridges, blocks, merged)
+        self.solution_ = solve(
+            blocks,
+            merged.targets,
+            ridge=self.ridge_,
+            solver=self.solver,
+            weights=merged.weight,
+            tol=self.tol,
+            memory=self.memory,
+            preconditioner=self.preconditioner,
+            progress=self.progress,
+            max_iterations=self.max_iterations,
+        )
+        self.dual_coef_ = self.solution_.coefficients
+        self._after_fit(merged, targets, weight)
+        return kept
+
+    def _after_fit(self, merged: Merged, targets: Array, weight: Array | None) -> None:
+        """For what a subclass derives from the solution."""
+
+    def _ridges(self) -> Array | str:
+        """Candidates, or how to find some."""
+        if isinstance(self.ridge, str):
+            return choice(self.ridge, ("loo", "gcv"), "ridge")
+        several = isinstance(self.ridge, Sequence | np.ndarray) and np.ndim(self.ridge) == 1
+        values = np.array([nonnegative(value, "ridge") for value in (self.ridge if several else [self.ridge])])
+        if not values.size:
+            raise InputError("ridge is empty; pass a number, or numbers to choose from")
+        return values
+
+    def _choose_ridge(self, ridges: Array | str, blocks: Blocks, merged: Merged) -> float:
+        if isinstance(ridges, np.ndarray) and ridges.size == 1:
+            return float(ridges[0])
+        criterion = ridges if isinstance(ridges, str) else "loo"
+        if isinstance(ridges, str):
+            ridges = _GRID * float(np.average(blocks.diagonal(), weights=merged.weight))
+        self.ridge_path_ = ridge_path(blocks, merged.targets, ridges, weights=merged.weight)
+        errors = self.ridge_path_.leave_one_out if criterion == "loo" else self.ridge_path_.gcv
+        return float(ridges[int(np.argmin(errors))])
+
+    @property
+    def residual_(self) -> float:
+        """True relative residual of the solve."""
+        return self.solution_.residual
+
+    @property
+    def condition_(self) -> float:
+        """Estimated condition number of K + ridge·W⁻¹."""
+        return self.solution_.condition
+
+    @property
+    def leave_one_out_error_(self) -> float:
+        """Mean squared error at each training row of the machine fitted to all others.
+
+        The residual at row i is c_i/(K + ridge·W⁻¹)⁻¹_ii: no second fit. Identical rows count as one.
+        """
+        residual = leave_one_out(self._factorised())
+        return float(np.average(np.mean(residual**2, axis=1), weights=self._weight))
+
+    @property
+    def gcv_(self) -> float:
+        """Generalised cross-validation: as leave-one-out, with the mean of the inverse's diagonal."""
+        return float(np.mean(generalized_cross_validation(self._factorised())))
+
+    def _factorised(self) -> Solution:
+        """The solution, if it has a factor."""
+        check_is_fitted(self)
+        if self.solution_.factor is None:
+            raise InputError(
+                f"there is no factorisation to compute this from (solver {self.solution_.method!r}, or a model read "
+                "from a file); fit with solver='cholesky'"
+            )
+        return self.solution_
+
+    def _prepared(self, X: Any) -> Array:
+        check_is_fitted(self)
+        return self.preparation_(self._samples(X, reset=False))
+
+    def _scores(self, X: Any) -> Array:
+        """K(X, X_fit) c by tiles, shape (m, k)."""
+        return product(self._blocks(self._prepared(X), self.X_fit_), self.dual_coef_, progress=self.progress)
+
+    def save(self, path: str | Path) -> Path:
+        """Write the fitted machine to one ``.npz`` file; :func:`notsodeep.learn.load` reads it back.
+
+        No pickle: arrays, a JSON header and a checksum over both. The factorisation is not kept.
+        """
+        check_is_fitted(self)
+        return persistence.save(self, path)
+
+    def _state(self) -> tuple[dict[str, Array], dict[str, Any]]:
+        """Arrays and numbers that prediction needs."""
+        arrays = {"X_fit": self.X_fit_, "dual_coef": self.dual_coef_}
+        if self.preparation_.mean is not None:
+            arrays["mean"] = self.preparation_.mean
+        if self._weight is not None:
+            arrays["weight"] = self._weight
+        if hasattr(self, "feature_names_in_"):
+            arrays["feature_names"] = np.array([str(name) for name in self.feature_names_in_])
+        numbers = {
+            "n_features_in": int(self.n_features_in_),
+            "scale": self.preparation_.scale,
+            "ridge": self.ridge_,
+            "solution": persistence.plain_fields(self.solution_, without=("coefficients", "factor", "shift")),
+        }
+        return arrays, numbers
+
+    def _restore(self, arrays: dict[str, Array], numbers: dict[str, Any]) -> None:
+        self.model_ = self._model()
+        self.X_fit_, self.dual_coef_ = arrays["X_fit"], arrays["dual_coef"]
+        self._weight = arrays.get("weight")
+        self.n_features_in_ = int(numbers["n_features_in"])
+        if self.X_fit_.ndim != 2 or self.X_fit_.shape != (len(self.dual_coef_), self.n_features_in_):
+            raise ValueError("its arrays do not fit together")
+        if "feature_names" in arrays:
+            self.feature_names_in_ = arrays["feature_names"].astype(object)
+        self.preparation_ = Preparation(
+            self.normalize, arrays.get("mean"), float(numbers["scale"]), self._channels or 1
+        )
+        self.ridge_ = float(numbers["ridge"])
+        self.solution_ = Solution(coefficients=self.dual_coef_, factor=None, **numbers["solution"])
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "dual_coef_")
+
+
+def evidence(machine: KernelMachine, merged: Merged, targets: Array, weight: Array | None) -> float:
+    """Log N(y; 0, K + ridge·W⁻¹), summed over outputs; copies of a row are counted one by one."""
+    if machine.solution_.factor is None:
+        return math.nan
+    value = float(np.sum(log_marginal_likelihood(machine.solution_, merged.targets)))
+    if len(merged.rows) < len(targets) and machine.ridge_ > 0:
+        # N(y_i; f, d_i) over copies i is N(mean; f, d) times a constant, 1/d = Σ 1/d_i
+        noise = machine.ridge_ / (np.ones(len(targets)) if weight is None else weight)
+        together = machine.ridge_ / np.asarray(merged.weight)
+        spread = float(np.sum((targets - merged.targets[merged.groups]) ** 2 / noise[:, None]))
+        scale = np.log(2 * np.pi * noise).sum() - np.log(2 * np.pi * together).sum()
+        value -= 0.5 * (spread + targets.shape[1] * float(scale))
+    return value

@@ -1,0 +1,167 @@
+"""Conjugate gradients for several right-hand sides at once, as a small object that can be stopped and resumed.
+
+Block iteration after Ji and Li (2017), "A breakdown-free block conjugate gradient method": the search directions of
+all columns are shared and kept orthonormal, and their number shrinks when columns become dependent. New
+directions are made conjugate to the last ones explicitly, so a preconditioner that rounds or varies a little does no
+harm.
+"""
+
+from __future__ import annotations
+
+import os
+import zipfile
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+import scipy.linalg
+from numpy.typing import NDArray
+
+from notsodeep.checks import InputError, NotConvergedError
+from notsodeep.learn.products import Operator
+
+__all__ = ["ConjugateGradients", "relative"]
+
+Array: TypeAlias = NDArray[Any]
+
+_DEPENDENT = 1e-8  # a direction that adds less than this to the others is dropped
+
+
+class ConjugateGradients:
+    """A X = B for a symmetric positive definite A known by its products.
+
+    Parameters
+    ----------
+    operator : callable
+        V ↦ A V, for V of shape (n, k).
+    targets : array (n, k)
+        B.
+    preconditioner : callable, optional
+        R ↦ M⁻¹ R; changes the number of iterations, not the answer.
+    start : array (n, k), optional
+        First X; zero when absent.
+
+    Attributes
+    ----------
+    X, R : array (n, k)
+        The iterate and its residual B − A X as the recurrence has it.
+    iteration : int
+    residual : float
+        Largest ‖R‖/‖B‖ over the columns.
+    best : float
+        The smallest residual so far.
+    extremes : (float, float)
+        Smallest and largest Rayleigh quotient met: bounds from inside for the spectrum of A.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> A, B = np.diag([1.0, 2.0, 3.0]), np.ones((3, 1))
+    >>> cg = ConjugateGradients(lambda V: A @ V, B)
+    >>> while cg.residual > 1e-12:
+    ...     cg.step()
+    >>> cg.iteration, cg.X.ravel().round(6)
+    (3, array([1.      , 0.5     , 0.333333]))
+    """
+
+    def __init__(
+        self,
+        operator: Operator,
+        targets: Array,
+        preconditioner: Operator | None = None,
+        start: Array | None = None,
+    ) -> None:
+        self.operator = operator
+        self._preconditioner = preconditioner or (lambda R: R)
+        self._scale = np.linalg.norm(targets, axis=0)
+        self.targets = targets
+        self.iteration = 0
+        self.extremes = (np.inf, 0.0)
+        self.X = np.zeros(targets.shape) if start is None else start
+        self.restart(targets.copy() if start is None else targets - operator(start))
+        self.best = self.residual
+
+    def restart(self, R: Array) -> None:
+        """Go on from X with this residual in place of the recurrence's, and with fresh directions."""
+        self.R = R
+        self.residual = relative(R, self._scale)
+        self._directions = _basis(self._preconditioner(R)) if self.residual > 0 else np.zeros((len(R), 0))
+
+    def step(self) -> None:
+        """One product with A. The object changes at the end only, so an interruption leaves it as it was."""
+        if self.residual == 0:
+            return
+        P = self._directions
+        if not P.shape[1]:
+            raise NotConvergedError(
+                f"conjugate gradients ran out of directions at a relative residual of {self.residual:.1e}: the "
+                "preconditioner is not positive definite; choose another"
+            )
+        Q = self.operator(P)
+        C = P.T @ Q
+        curvature = np.linalg.eigvalsh((C + C.T) / 2)
+        if not curvature[0] > 0:
+            raise InputError(
+                f"the kernel matrix plus ridge is not positive definite: conjugate gradients met a direction of "
+                f"curvature {curvature[0]:.1e}; raise ridge by {-2 * curvature[0] + 1e-14 * curvature[-1]:.1e} or more"
+            )
+        inverse = scipy.linalg.cho_factor((C + C.T) / 2)
+        weights = scipy.linalg.cho_solve(inverse, P.T @ self.R)
+        X, R = self.X + P @ weights, self.R - Q @ weights
+        Z = self._preconditioner(R)
+        directions = _basis(Z - P @ scipy.linalg.cho_solve(inverse, Q.T @ Z))
+        self.X, self.R, self._directions = X, R, directions
+        self.residual = relative(R, self._scale)
+        self.best = min(self.best, self.residual)
+        self.extremes = (min(self.extremes[0], curvature[0]), max(self.extremes[1], curvature[-1]))
+        self.iteration += 1
+
+    def state(self) -> dict[str, Array]:
+        """Everything that :meth:`resume` needs."""
+        numbers = np.array([self.iteration, self.best, *self.extremes])
+        return {"X": self.X, "R": self.R, "directions": self._directions, "numbers": numbers}
+
+    def resume(self, state: dict[str, Array]) -> None:
+        """Continue exactly where :meth:`state` was taken."""
+        if state["X"].shape != self.X.shape:
+            raise InputError(f"the checkpoint holds {state['X'].shape} unknowns, this problem has {self.X.shape}")
+        self.X, self.R, self._directions = state["X"], state["R"], state["directions"]
+        self.residual = relative(self.R, self._scale)
+        self.iteration, self.best = int(state["numbers"][0]), float(state["numbers"][1])
+        self.extremes = (float(state["numbers"][2]), float(state["numbers"][3]))
+
+    def save(self, path: str | os.PathLike[str], identity: str) -> None:
+        """Write the state to an .npz file, which appears complete or not at all."""
+        target = Path(path)
+        partial = target.with_name(target.name + ".partial")
+        with partial.open("wb") as file:
+            np.savez(file, identity=np.array(identity), **self.state())  # type: ignore[arg-type]
+        partial.replace(target)
+
+    def load(self, path: str | os.PathLike[str], identity: str) -> None:
+        """Resume from a file written by :meth:`save` for the same problem."""
+        try:
+            with Path(path).open("rb") as file, np.load(file, allow_pickle=False) as arrays:
+                content = {name: arrays[name] for name in arrays.files}
+        except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+            raise InputError(f"checkpoint={str(path)!r} cannot be read ({error}); delete it to start anew") from None
+        if str(content.pop("identity", "")) != identity:
+            raise InputError(f"checkpoint={str(path)!r} belongs to another problem; delete it or pass another path")
+        self.resume(content)
+
+
+def relative(R: Array, scale: Array) -> float:
+    """The largest ‖r‖/‖b‖ over the columns; a zero column of B is measured absolutely."""
+    if not R.size:
+        return 0.0
+    return float((np.linalg.norm(R, axis=0) / np.where(scale > 0, scale, 1.0)).max())
+
+
+def _basis(Z: Array) -> Array:
+    """An orthonormal basis of the columns, each counted with the same weight, without those that depend on others."""
+    size = np.linalg.norm(Z, axis=0)
+    Z = Z[:, size > 0] / size[size > 0]
+    if not Z.shape[1]:
+        return Z
+    Q, R, _ = scipy.linalg.qr(Z, mode="economic", pivoting=True, check_finite=False)
+    return np.ascontiguousarray(Q[:, np.abs(R.diagonal()) > _DEPENDENT])

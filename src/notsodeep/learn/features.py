@@ -1,0 +1,301 @@
+"""Random features: the hidden state of a finite network, whose inner products approach the conjugate kernel."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from notsodeep.activations import Activation
+from notsodeep.checks import ConvergenceWarning, InputError, choice, count, positive
+from notsodeep.learn import persistence
+from notsodeep.learn.rows import Preparation
+from notsodeep.matching import match
+from notsodeep.models import DEQ, Explicit
+
+__all__ = ["DEQFeatures"]
+
+Array: TypeAlias = NDArray[Any]
+
+_TILE_BYTES = 32 * 2**20  # hidden states of one tile of rows
+
+
+class DEQFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
+    """z(x) ∈ R^m with z(x)·z(y) → CK(x, y): random features of a DEQ, or of the explicit network that replaces it.
+
+    A linear model on them approaches the kernel machine, the gap falling like m^−1/2, at a cost linear in the number
+    of samples.
+
+    ``features="deq"`` solves z = φ(σ_a A z + σ_b B x + σ_0 b)/√m for every sample: the CK of the DEQ itself, in about
+    ten products with an m×m matrix. ``features="explicit"`` evaluates the one or two layers of the matched network:
+    the CK of the DEQ up to what the high-dimensional equivalence leaves, which is small when the rows have many
+    features and nearly equal norms, and does not fall with m.
+
+    The equivalence speaks of the centred DEQ, φ − E[φ(τ*ξ)], without a bias. With ``centered=True`` both variants take
+    that DEQ (`model_`), at the τ0 seen in fit. What centring removes is close to a constant feature: let the linear
+    model fit an intercept. ``centered=False`` takes the DEQ as it is, with ``features="deq"`` only.
+
+    Parameters
+    ----------
+    activation, recurrent, input, bias
+        The DEQ; see :class:`notsodeep.DEQ`. A finite network needs 4σ_a²L² < 1.
+    width : int
+        m.
+    features : {"explicit", "deq"}
+    kind : {"ck", "nngp"}
+        The kernel that inner products approach. ``"nngp"`` appends the scaled inputs:
+        (σ_a z, σ_b x, σ_0). The NTKs have m² + mp gradient features a sample, and are refused.
+    centered : bool
+    orthogonal : bool
+        Draw the rows of a weight matrix orthogonal within blocks, each still standard normal: the same limit with
+        less noise (a third less for the explicit network of a relu DEQ). False draws them independently.
+    normalize : {"center", "unit", "none"}
+        As in :class:`DEQKernelRegressor`.
+    seed : int
+        Of the weights.
+    tol : float
+        Largest ‖f(z) − z‖/‖f(z)‖ of a sample's equilibrium.
+    max_iterations : int
+    dtype : {"float64", "float32"}, optional
+        That of X by default.
+
+    Attributes
+    ----------
+    model_ : DEQ
+        The (centred) DEQ whose kernel is approached.
+    network_ : Explicit or None
+        The network that is evaluated in its place.
+    match_ : Match or None
+        How well its numbers agree.
+    tau0_ : float
+        √ of the mean of ‖x‖² over the prepared training rows.
+    weights_ : list of arrays
+    preparation_ : Preparation
+
+    Examples
+    --------
+    >>> from sklearn.linear_model import RidgeClassifier
+    >>> from sklearn.pipeline import make_pipeline
+    >>> from notsodeep import data
+    >>> from notsodeep.learn import DEQFeatures
+    >>> digits = data.load("digits")
+    >>> clf = make_pipeline(DEQFeatures(width=1000), RidgeClassifier(alpha=1e-3))
+    >>> clf.fit(digits.X[:900], digits.labels[:900]).score(digits.X[900:], digits.labels[900:]) > 0.94
+    True
+    >>> print(clf[0].network_)  # doctest: +ELLIPSIS
+    Explicit(...leaky_relu... → ...leaky_relu...)
+    """
+
+    def __init__(
+        self,
+        activation: Any = "relu",
+        recurrent: float = 0.2,
+        input: float = 0.8,
+        bias: float = 0.0,
+        width: int = 1024,
+        features: str = "explicit",
+        kind: str = "ck",
+        centered: bool = True,
+        orthogonal: bool = True,
+        normalize: str = "center",
+        seed: int = 0,
+        tol: float = 1e-6,
+        max_iterations: int = 200,
+        dtype: Any = None,
+    ) -> None:
+        self.activation = activation
+        self.recurrent = recurrent
+        self.input = input
+        self.bias = bias
+        self.width = width
+        self.features = features
+        self.kind = kind
+        self.centered = centered
+        self.orthogonal = orthogonal
+        self.normalize = normalize
+        self.seed = seed
+        self.tol = tol
+        self.max_iterations = max_iterations
+        self.dtype = dtype
+
+    def fit(self, X: Any, y: Any = None) -> DEQFeatures:
+        """Learn the preparation and τ0 from the rows X (n, p), design the network, draw the weights."""
+        deq = self._check()
+        X = validate_data(self, X, dtype=[np.float64, np.float32])
+        self._precision = np.dtype(X.dtype if self.dtype is None else self.dtype)
+        self.preparation_ = Preparation.of(X, self.normalize)
+        rows = self.preparation_(X)
+        self.tau0_ = math.sqrt(float(np.einsum("ij,ij->", rows, rows, dtype=np.float64)) / len(rows)) or 1.0
+        self.model_ = deq.centered(self.tau0_) if self.centered else deq
+        self.match_ = match(self.model_, tau0=self.tau0_) if self.features == "explicit" else None
+        if self.match_ is not None and not self.match_.exact:
+            warnings.warn(
+                f"the explicit network misses {', '.join(self.match_.missed)} of {self.model_} by "
+                f"{self.match_.residual:.1e}; features='deq' has no such error",
+                ConvergenceWarning,
+                stacklevel=2,
+            )
+        self.network_: Explicit | None = self.match_.network if self.match_ else None
+        self.weights_ = self._draw(X.shape[1])
+        return self
+
+    def transform(self, X: Any) -> Array:
+        """Return the features (n, m), computed by tiles of rows."""
+        check_is_fitted(self)
+        X = validate_data(self, X, dtype=[np.float64, np.float32], reset=False)
+        width = len(self.weights_[-1])
+        extra = self._n_features_out - width
+        result = np.empty((len(X), self._n_features_out), self._precision)
+        tile = max(1, _TILE_BYTES // (width * self._precision.itemsize))
+        worst = 0.0
+        for start in range(0, len(X), tile):
+            part = slice(start, min(start + tile, len(X)))
+            rows = self.preparation_(X[part]).astype(self._precision, copy=False)
+            hidden = result[part, :width]
+            worst = max(worst, self._hidden(rows, hidden))
+            if extra:
+                hidden *= math.sqrt(self.model_.recurrent)
+                result[part, width : width + rows.shape[1]] = math.sqrt(self.model_.input) * rows
+                result[part, width + rows.shape[1] :] = math.sqrt(self.model_.bias)
+        if worst > self.tol:
+            warnings.warn(
+                f"an equilibrium stopped at relative residual {worst:.1e} > tol={self.tol:.1e} after "
+                f"{self.max_iterations} iterations; raise max_iterations or tol",
+                ConvergenceWarning,
+                stacklevel=2,
+            )
+        return result
+
+    def save(self, path: str | Path) -> Path:
+        """Write the transformer with its weights to one ``.npz`` file; :func:`notsodeep.learn.load` reads it back."""
+        check_is_fitted(self)
+        return persistence.save(self, path)
+
+    def _check(self) -> DEQ:
+        """The parameters, before any work."""
+        choice(self.features, ("explicit", "deq"), "features")
+        if isinstance(self.kind, str) and self.kind.startswith("ntk"):
+            raise InputError(
+                f"kind={self.kind!r} would need a feature for every weight (width² and more); use kind='ck' or 'nngp', "
+                "or DEQKernelRegressor for the exact kernel"
+            )
+        choice(self.kind, ("ck", "nngp"), "kind")
+        count(self.width, "width")
+        count(self.seed, "seed", minimum=0)
+        count(self.max_iterations, "max_iterations")
+        positive(self.tol, "tol")
+        if self.dtype is not None and np.dtype(self.dtype) not in (np.dtype("f4"), np.dtype("f8")):
+            raise InputError(f"dtype={self.dtype!r} is not supported; use 'float64' or 'float32'")
+        deq = DEQ(self.activation, self.recurrent, self.input, self.bias)
+        if self.features == "explicit" and not self.centered:
+            raise InputError("centered=False has no explicit match; use features='deq', or centered=True")
+        if self.features == "deq" and not deq.well_posed:
+            raise InputError(f"recurrent={self.recurrent!r}: {deq.well_posed.reason}; use a smaller recurrent")
+        return deq
+
+    def _draw(self, inputs: int) -> list[Array]:
+        """Draw standard normal weights: B, A, b of the DEQ, or W_1, …, W_L."""
+        rng, m = np.random.default_rng(self.seed), self.width
+        draw = orthogonal_normal if self.orthogonal else lambda rng, *shape: rng.standard_normal(shape)
+        shapes = [(m, inputs), *([(m, m)] if self.network_ is None else [(m, m)] * (self.network_.depth - 1))]
+        weights = [draw(rng, *shape).astype(self._precision, copy=False) for shape in shapes]
+        if self.network_ is None:
+            weights.append(rng.standard_normal(m).astype(self._precision, copy=False))
+        return weights
+
+    def _hidden(self, rows: Array, out: Array) -> float:
+        """Write the hidden state of prepared rows to `out`; return the worst relative residual."""
+        root = math.sqrt(len(self.weights_[0]))
+        if self.network_ is not None:
+            state = rows
+            for phi, W in zip(self.network_.activations, self.weights_, strict=True):
+                state = np.asarray(phi(state @ W.T)) / root
+            out[...] = state
+            return 0.0
+        B, A, b = self.weights_
+        drive = math.sqrt(self.model_.input) * (rows @ B.T)
+        drive += math.sqrt(self.model_.bias) * b
+        recurrent = (math.sqrt(self.model_.recurrent) * A).T
+        return equilibrium(self.model_.activation, recurrent, drive, root, out, self.tol, self.max_iterations)
+
+    @property
+    def _n_features_out(self) -> int:
+        extra = 0
+        if self.kind == "nngp":
+            extra = int(self.n_features_in_) + (self.model_.bias > 0)
+        return len(self.weights_[-1]) + extra
+
+    def _state(self) -> tuple[dict[str, Array], dict[str, Any]]:
+        arrays = {f"weight{k}": weight for k, weight in enumerate(self.weights_)}
+        if self.preparation_.mean is not None:
+            arrays["mean"] = self.preparation_.mean
+        if hasattr(self, "feature_names_in_"):
+            arrays["feature_names"] = np.array([str(name) for name in self.feature_names_in_])
+        numbers = {
+            "n_features_in": int(self.n_features_in_),
+            "scale": self.preparation_.scale,
+            "tau0": self.tau0_,
+            "precision": self._precision.name,
+            "network": self.network_.to_dict() if self.network_ else None,
+        }
+        return arrays, numbers
+
+    def _restore(self, arrays: dict[str, Array], numbers: dict[str, Any]) -> None:
+        deq = self._check()
+        self._precision = np.dtype(numbers["precision"])
+        self.n_features_in_, self.tau0_ = int(numbers["n_features_in"]), float(numbers["tau0"])
+        if "feature_names" in arrays:
+            self.feature_names_in_ = arrays["feature_names"].astype(object)
+        self.preparation_ = Preparation(self.normalize, arrays.get("mean"), float(numbers["scale"]))
+        self.model_ = deq.centered(self.tau0_) if self.centered else deq
+        self.match_ = None
+        layers = numbers["network"]
+        self.network_ = layers and Explicit([Activation.from_dict(layer) for layer in layers["activations"]])
+        self.weights_ = [arrays[f"weight{k}"] for k in range(sum(name.startswith("weight") for name in arrays))]
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "weights_")
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
+        return tags
+
+
+def orthogonal_normal(rng: np.random.Generator, rows: int, columns: int) -> Array:
+    """Return a matrix whose rows are standard normal and orthogonal within blocks of at most `columns`."""
+    blocks = []
+    for start in range(0, rows, columns):
+        size = min(columns, rows - start)
+        Q, R = np.linalg.qr(rng.standard_normal((columns, size)))
+        blocks.append((Q * np.sign(np.diag(R))).T)  # Haar
+    return np.concatenate(blocks) * np.sqrt(rng.chisquare(columns, (rows, 1)))
+
+
+def equilibrium(
+    phi: Activation, recurrent: Array, drive: Array, root: float, out: Array, tol: float, max_iterations: int
+) -> float:
+    """z = φ(z·recurrent + drive)/root for every row by plain repetition, into `out`; the worst relative residual.
+
+    The Jacobian of a wide random network contracts by about √(σ_a² E[φ'²]) ≤ ½ a step, its eigenvalues filling a
+    disc, where acceleration gains next to nothing. Rows that have converged are left alone.
+    """
+    out[...] = np.asarray(phi(drive)) / root
+    active = np.arange(len(out))
+    worst = np.zeros(len(out))
+    for _ in range(max_iterations):
+        state = out[active]
+        new = np.asarray(phi(state @ recurrent + drive[active])) / root
+        size = np.linalg.norm(new, axis=1)
+        worst[active] = np.linalg.norm(new - state, axis=1) / np.where(size > 0, size, 1.0)
+        out[active] = new
+        active = active[worst[active] > tol]
+        if not active.size:
+            break
+    return float(worst.max())

@@ -1,0 +1,81 @@
+"""The choice of a solver, with its reason."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from notsodeep.checks import InputError
+from notsodeep.kernels import Blocks
+from notsodeep.learn.resources import readable
+
+__all__ = ["SOLVERS", "Plan", "choose"]
+
+SOLVERS = ("auto", "cholesky", "cg", "nystrom")
+
+_MODERATE = 20_000  # n³/3 operations of a double-precision factor are seconds to tens of seconds up to here
+_VECTORS = 40  # columns of length n that an iteration and its preconditioner's set-up keep, for each target
+_LANDMARKS = 3.0  # copies of the preconditioner's features held at its set-up
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What will be done: `method`, the precision and whether the matrix is stored, the bytes, and why."""
+
+    method: str
+    dtype: np.dtype[Any]
+    stored: bool
+    bytes: int
+    reason: str
+
+
+def choose(blocks: Blocks, k: int, solver: str, budget: float, resumable: bool) -> Plan:
+    """Choose by size, memory and what the caller wants."""
+    n = blocks.shape[0]
+    single, double = 4 * n * n, 8 * n * n
+    theory = _features(blocks)
+    iteration = int(8 * n * (_VECTORS * k + _LANDMARKS * (9 * n**0.5 + theory)))
+    operations = f"{n**3 / 3:.1e} operations"
+    f32, f64 = np.dtype(np.float32), np.dtype(np.float64)
+    if solver == "nystrom":
+        return Plan(
+            "nystrom", blocks.dtype, False, int(24 * n * 9 * n**0.5), "an approximation, because it was asked for"
+        )
+    factor_fits = (single if blocks.dtype == f32 else double) <= budget
+    if solver == "auto" and not resumable and factor_fits and n <= _MODERATE:
+        solver, why = (
+            "cholesky",
+            f"n = {n} is moderate: a factor costs {operations} and gives errors and determinants too",
+        )
+    elif solver == "auto":
+        why = f"n = {n} would need {operations} for a factor; iterations with the stored matrix need fewer"
+        if resumable:
+            why = "a checkpoint was asked for"
+        solver = "cg"
+    else:
+        why = f"solver={solver!r} was asked for"
+    if solver == "cholesky":
+        if blocks.dtype == f64 and double <= budget:
+            return Plan("cholesky", f64, True, double, f"{why}; {readable(double)} of {readable(budget)} memory")
+        if single <= budget:
+            because = (
+                "float32 was asked for" if blocks.dtype == f32 else f"{readable(double)} exceed {readable(budget)}"
+            )
+            needs = f"a float32 factor of {readable(single)}, refined against the float64 kernel"
+            return Plan("cholesky float32", f32, True, single, f"{why}; {because}, so {needs}")
+        raise InputError(
+            f"solver='cholesky' needs {readable(single)} in float32 but memory={readable(budget)}; use solver='cg'"
+        )
+    for dtype, size in ((f64, double), (f32, single)):
+        if size + iteration <= budget and not (dtype == f64 and blocks.dtype == f32):
+            kept = f"the {dtype.name} matrix is kept in {readable(size)} of {readable(budget)}"
+            return Plan("cg", dtype, True, size + iteration, f"{why}; {kept}")
+    tiles = f"the matrix ({readable(single)}) exceeds {readable(budget)}, so tiles are computed anew in each iteration"
+    return Plan("cg", blocks.dtype, False, iteration, f"{why}; {tiles}")
+
+
+def _features(blocks: Blocks) -> int:
+    samples = getattr(blocks, "samples", None)
+    return 0 if samples is None or np.ndim(samples[0]) != 2 else int(np.shape(samples[0])[1])

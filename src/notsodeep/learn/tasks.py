@@ -1,0 +1,235 @@
+"""The two things one does with a kernel machine: predict numbers, predict classes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import minimize_scalar
+from scipy.special import log_softmax, softmax
+from sklearn.base import ClassifierMixin, MultiOutputMixin, RegressorMixin
+from sklearn.utils.multiclass import check_classification_targets
+
+from notsodeep.checks import InputError
+from notsodeep.learn.base import KernelMachine, evidence
+from notsodeep.learn.rows import Merged
+from notsodeep.learn.solve import solve
+from notsodeep.learn.validation import posterior_variance
+
+__all__ = ["Calibration", "KernelClassifier", "KernelRegressor"]
+
+Array: TypeAlias = NDArray[Any]
+
+_GAUSSIAN_PROCESSES = ("ck", "nngp")  # prior covariances of a network's output and of its hidden signal
+_CALIBRATION_ROWS = 512  # beyond, a sample of the training rows: it fits one number
+_TILE = 128  # right-hand sides solved at a time
+
+
+class KernelRegressor(RegressorMixin, MultiOutputMixin, KernelMachine):  # type: ignore[misc]
+    """Targets are numbers, one or several a sample."""
+
+    kind: str
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Any:
+        """Fit to rows X (n, p) and targets y (n,) or (n, k)."""
+        X, y = self._samples(X, y, multi_output=True, y_numeric=True)
+        self._single = y.ndim == 1
+        self._fit(X, y.reshape(len(X), -1).astype(np.float64), sample_weight)
+        return self
+
+    def predict(self, X: Any, return_std: bool = False) -> Any:
+        """Predict (m,) or (m, k); with ``return_std=True`` also the posterior standard deviation.
+
+        The standard deviation is that of the noise-free function of a Gaussian process whose prior covariance is the
+        kernel and whose noise variance is the ridge, so it needs ``kind="ck"`` or ``"nngp"``.
+        """
+        if return_std:
+            self._require_process()
+        mean = self._scores(X)
+        mean = mean[:, 0] if self._single else mean
+        if not return_std:
+            return mean
+        blocks = self._blocks(self._prepared(X), self.X_fit_)
+        std = np.sqrt(posterior_variance(self._factorised().factor, blocks, blocks.diagonal()))  # type: ignore[arg-type]
+        return mean, std if self._single else np.repeat(std[:, None], mean.shape[1], axis=1)
+
+    @property
+    def log_marginal_likelihood_(self) -> float:
+        """Log N(y; 0, K + ridge·W⁻¹) of the Gaussian process, summed over outputs."""
+        self._require_process()
+        self._factorised()
+        return self._log_likelihood
+
+    def _after_fit(self, merged: Merged, targets: Array, weight: Array | None) -> None:
+        self._log_likelihood = evidence(self, merged, targets, weight)
+
+    def _require_process(self) -> None:
+        if self.kind not in _GAUSSIAN_PROCESSES:
+            raise InputError(
+                f"kind={self.kind!r} is not the prior of a Gaussian process; use kind='ck' or kind='nngp' for a "
+                "standard deviation or a likelihood"
+            )
+
+    def _state(self) -> tuple[dict[str, Array], dict[str, Any]]:
+        arrays, numbers = super()._state()
+        return arrays, {**numbers, "single": self._single}
+
+    def _restore(self, arrays: dict[str, Array], numbers: dict[str, Any]) -> None:
+        super()._restore(arrays, numbers)
+        self._single = bool(numbers["single"])
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """P(class) = softmax(score/temperature), the temperature fitted to leave-one-out scores.
+
+    Attributes
+    ----------
+    temperature : float
+    accuracy : float
+        Of the leave-one-out predictions the temperature was fitted to: an honest estimate, free of charge.
+    rows : int
+        How many training rows that were.
+    method : str
+    """
+
+    temperature: float
+    accuracy: float
+    rows: int
+    method: str
+
+
+class KernelClassifier(ClassifierMixin, KernelMachine):  # type: ignore[misc]
+    """Least squares on one-hot targets, 0.9 for the class and −0.1 for the others [FK20].
+
+    With two classes the difference of the two columns is all that matters: one column of targets ±1.
+    """
+
+    classes_: Array
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Any:
+        """Fit to rows X (n, p) and labels y (n,), of any type that can be sorted."""
+        X, y = self._samples(X, y)
+        check_classification_targets(y)
+        self.classes_, codes = np.unique(y, return_inverse=True)
+        if len(self.classes_) < 2:
+            raise InputError(f"y holds one class only ({self.classes_[0]!r}); a classifier needs at least two")
+        self._fit(X, one_hot(codes, len(self.classes_)), sample_weight)
+        return self
+
+    def decision_function(self, X: Any) -> Array:
+        """Scores (m, K), or (m,) for two classes: positive means the second one."""
+        scores = self._scores(X)
+        return scores[:, 0] if len(self.classes_) == 2 else scores
+
+    def predict(self, X: Any) -> Array:
+        """Predict the label with the largest score."""
+        scores = columns(self._scores(X))
+        return self.classes_[np.argmax(scores, axis=1)]
+
+    def predict_proba(self, X: Any) -> Array:
+        """softmax(score/temperature), shape (m, K).
+
+        The temperature minimises the log-loss of the leave-one-out scores of the training rows, which come from the
+        factorisation of the fit (of 512 random rows when there are more). A fit without a factorisation takes the
+        leave-one-out scores of a machine on 512 rows alone; probabilities are then rather too cautious.
+        `calibration_` holds what was done.
+        """
+        scores = columns(self._scores(X))
+        return np.asarray(softmax(scores / self.calibration_.temperature, axis=1))
+
+    def predict_log_proba(self, X: Any) -> Array:
+        """Logarithm of :meth:`predict_proba`."""
+        scores = columns(self._scores(X))
+        return np.asarray(log_softmax(scores / self.calibration_.temperature, axis=1))
+
+    def _after_fit(self, merged: Merged, targets: Array, weight: Array | None) -> None:
+        scores, chosen, method = self._leave_one_out_scores(merged)
+        # a row with copies of several classes counts for each of them
+        share = np.stack([np.bincount(merged.groups, (targets[:, k] > 0) * _ones(weight, targets)) for k in
+                          range(targets.shape[1])], axis=1)[chosen]  # fmt: skip
+        if targets.shape[1] == 1:
+            total = np.bincount(merged.groups, _ones(weight, targets))[chosen]
+            share = np.column_stack([total - share[:, 0], share[:, 0]])
+        self.calibration_ = calibrate(columns(scores), share, method)
+
+    def _leave_one_out_scores(self, merged: Merged) -> tuple[Array, Array, str]:
+        """Scores of some training rows by machines that have not seen them, which rows, and how."""
+        n = len(merged.rows)
+        chosen = np.arange(n)
+        if n > _CALIBRATION_ROWS:
+            chosen = np.sort(np.random.default_rng(0).choice(n, _CALIBRATION_ROWS, replace=False))
+        targets, coefficients, factor = merged.targets[chosen], self.dual_coef_[chosen], self.solution_.factor
+        method = f"leave-one-out scores of {len(chosen)} of {n} training rows"
+        if factor is None:
+            weights = None if merged.weight is None else merged.weight[chosen]
+            alone = solve(
+                self._blocks(self.X_fit_[chosen]), targets, ridge=self.ridge_, weights=weights, solver="cholesky"
+            )
+            assert alone.factor is not None
+            coefficients, inverse = alone.coefficients, alone.factor.inverse_diagonal(progress=False)
+            method = f"leave-one-out scores of a machine on {len(chosen)} of {n} training rows"
+        elif len(chosen) == n:
+            inverse = np.asarray(factor.inverse_diagonal(progress=False))
+        else:
+            inverse = np.empty(len(chosen))
+            for start in range(0, len(chosen), _TILE):
+                part = chosen[start : start + _TILE]
+                unit = np.zeros((n, len(part)))
+                unit[part, np.arange(len(part))] = 1.0
+                half = factor.half_solve(unit)
+                inverse[start : start + _TILE] = np.einsum("ij,ij->j", half, half)
+        return targets - coefficients / inverse[:, None], chosen, method
+
+    def _state(self) -> tuple[dict[str, Array], dict[str, Any]]:
+        arrays, numbers = super()._state()
+        labels = self.classes_
+        if labels.dtype == object and all(isinstance(label, str) for label in labels):
+            labels = labels.astype(str)
+            numbers["object_labels"] = True
+        return {**arrays, "classes": labels}, {**numbers, "calibration": vars(self.calibration_)}
+
+    def _restore(self, arrays: dict[str, Array], numbers: dict[str, Any]) -> None:
+        super()._restore(arrays, numbers)
+        self.classes_ = arrays["classes"].astype(object) if numbers.get("object_labels") else arrays["classes"]
+        self.calibration_ = Calibration(**numbers["calibration"])
+
+
+def one_hot(codes: Array, classes: int) -> Array:
+    """0.9 and −0.1; one column ±1 for two classes, the difference of theirs."""
+    if classes == 2:
+        return np.where(codes == 1, 1.0, -1.0)[:, None]
+    targets = np.full((len(codes), classes), -0.1)
+    targets[np.arange(len(codes)), codes] = 0.9
+    return targets
+
+
+def columns(scores: Array) -> Array:
+    """One score a class: a single column d stands for (0, d)."""
+    return scores if scores.shape[1] > 1 else np.column_stack([np.zeros(len(scores)), scores])
+
+
+def calibrate(scores: Array, share: Array, method: str) -> Calibration:
+    """The temperature with the smallest log-loss.
+
+    `share` (n, K) says how often each row has each class. As in Platt's method one more observation a class keeps the
+    temperature of perfectly separated scores from 0.
+    """
+    total = share.sum()
+    classes = share.shape[1]
+    smooth = (share + share.sum(axis=1, keepdims=True) / total) / (1 + classes / total)
+    spread = float(np.sqrt(np.mean(np.var(scores, axis=1)))) or 1.0
+
+    def loss(log_temperature: float) -> float:
+        return -float(np.sum(smooth * log_softmax(scores / np.exp(log_temperature), axis=1)))
+
+    found = minimize_scalar(loss, bounds=(np.log(spread) - 7, np.log(spread) + 7), method="bounded",
+                            options={"xatol": 1e-10})  # fmt: skip
+    right = share[np.arange(len(scores)), np.argmax(scores, axis=1)].sum() / total
+    return Calibration(float(np.exp(found.x)), float(right), len(scores), method)
+
+
+def _ones(weight: Array | None, like: Array) -> Array:
+    return np.ones(len(like)) if weight is None else weight

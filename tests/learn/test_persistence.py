@@ -1,0 +1,150 @@
+"""Files: the same predictions, no pickle, and one clear error for any other file."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import notsodeep as nsd
+from notsodeep.learn import (
+    DEQFeatures,
+    DEQKernelClassifier,
+    DEQKernelRegressor,
+    ExplicitKernelClassifier,
+    ExplicitKernelRegressor,
+    load,
+)
+
+RNG = np.random.default_rng(0)
+X = RNG.standard_normal((40, 6))
+NEW = RNG.standard_normal((9, 6))
+Y = X[:, :2] ** 2
+LABELS = np.array(["blue", "green", "red"])[np.argmax(X[:, :3], axis=1)]
+LEAKY = nsd.activation("leaky_relu", a=1.0, b=0.2)
+
+MACHINES = [
+    (DEQKernelRegressor(), Y[:, 0]),
+    (DEQKernelRegressor(LEAKY, kind="ck", normalize="unit", dtype="float32", ridge=[0.1, 1.0]), Y),
+    (DEQKernelClassifier(depth=4, normalize="none", progress=lambda done, total: None), LABELS),
+    (DEQKernelClassifier(dtype=np.float32), LABELS.astype(object)),
+    (DEQKernelClassifier(), (X[:, 0] > 0).astype(int)),
+    (ExplicitKernelClassifier(["relu", LEAKY]), LABELS),
+    (ExplicitKernelRegressor(["tanh"], kind="ck", ridge="gcv"), Y),
+]
+
+
+@pytest.mark.parametrize(("machine", "y"), MACHINES)
+def test_round_trip(machine: Any, y: Any, tmp_path: Path) -> None:
+    weight = np.arange(40) % 3
+    machine.fit(X, y, sample_weight=weight)
+    path = machine.save(tmp_path / "model.npz")
+    again = load(path)
+    assert type(again) is type(machine)
+    np.testing.assert_array_equal(again.predict(NEW), machine.predict(NEW))
+    if hasattr(machine, "predict_proba"):
+        np.testing.assert_array_equal(again.predict_proba(NEW), machine.predict_proba(NEW))
+        assert again.classes_.dtype == machine.classes_.dtype
+    assert (again.ridge_, again.residual_) == (machine.ridge_, machine.residual_)
+    assert again.solution_.method == machine.solution_.method
+    assert str(again.preparation_) == str(machine.preparation_)
+    with pytest.raises(nsd.InputError, match="no factorisation"):
+        _ = again.leave_one_out_error_
+    np.testing.assert_array_equal(load(again.save(tmp_path / "second.npz")).predict(NEW), machine.predict(NEW))
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["model.npz", "second.npz"]
+
+
+@pytest.mark.parametrize("features", ["explicit", "deq"])
+def test_features_keep_their_weights(features: str, tmp_path: Path) -> None:
+    fitted = DEQFeatures(LEAKY, width=20, features=features).fit(X)
+    again = load(fitted.save(tmp_path / "features.npz"))
+    np.testing.assert_array_equal(again.transform(NEW), fitted.transform(NEW))
+    assert list(again.get_feature_names_out()) == list(fitted.get_feature_names_out())
+
+
+def test_names_of_columns_are_kept(tmp_path: Path) -> None:
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame(X, columns=list("abcdef"))
+    again = load(DEQKernelRegressor().fit(frame, Y).save(tmp_path / "model.npz"))
+    with pytest.raises(ValueError, match="feature names"):
+        again.predict(frame[list("fedcba")])
+
+
+@pytest.fixture
+def saved(tmp_path: Path) -> Path:
+    return DEQKernelClassifier().fit(X, LABELS).save(tmp_path / "model.npz")
+
+
+def rewrite(path: Path, **changes: Any) -> None:
+    with np.load(path) as archive:
+        content = dict(archive)
+    for name, change in changes.items():
+        content[name.replace("__", ".")] = change(content[name.replace("__", ".")])
+    np.savez(path, **content)
+
+
+def test_truncated_and_damaged_files(saved: Path) -> None:
+    whole = saved.read_bytes()
+    for size in (0, 1, 100, len(whole) // 2, len(whole) - 10):
+        saved.write_bytes(whole[:size])
+        with pytest.raises(nsd.InputError, match="not a model written by notsodeep, or is damaged"):
+            load(saved)
+    for position in range(60, len(whole), len(whole) // 23):
+        bad = bytearray(whole)
+        bad[position] ^= 0xFF
+        saved.write_bytes(bytes(bad))
+        try:
+            again = load(saved)
+        except nsd.InputError:
+            continue
+        # a byte between the members of the archive: nothing of the model was touched
+        saved.write_bytes(whole)
+        np.testing.assert_array_equal(again.predict(NEW), load(saved).predict(NEW))
+
+
+def test_changed_files(saved: Path) -> None:
+    rewrite(saved, array__dual_coef=lambda c: c + 1e-9)
+    with pytest.raises(nsd.InputError, match="was changed after it was written"):
+        load(saved)
+
+
+def test_changed_headers(saved: Path) -> None:
+    rewrite(saved, header=lambda h: np.array(str(h).replace('"recurrent": 0.25', '"recurrent": 0.26')))
+    with pytest.raises(nsd.InputError, match="was changed after it was written"):
+        load(saved)
+
+
+def test_future_files(saved: Path) -> None:
+    rewrite(saved, header=lambda h: np.array(json.dumps({**json.loads(str(h)), "version": 99})))
+    with pytest.raises(nsd.InputError, match="format version 99"):
+        load(saved)
+
+
+def test_foreign_files(tmp_path: Path) -> None:
+    np.savez(tmp_path / "a.npz", X=X)
+    np.save(tmp_path / "b.npy", X)
+    np.savez(tmp_path / "c.npz", header=np.array("{}"), digest=np.array(""))
+    np.savez(tmp_path / "d.npz", header=np.array([{"a": 1}], dtype=object), digest=np.array(""))  # a pickle
+    (tmp_path / "e.npz").write_text("hello")
+    for name in ("a.npz", "b.npy", "c.npz", "d.npz", "e.npz"):
+        with pytest.raises(nsd.InputError, match="not a model written by notsodeep"):
+            load(tmp_path / name)
+    with pytest.raises(nsd.InputError, match="does not exist"):
+        load(tmp_path / "nowhere.npz")
+
+
+def test_what_cannot_be_written(tmp_path: Path) -> None:
+    machine = DEQKernelRegressor().fit(X, Y)
+    with pytest.raises(nsd.InputError, match=r"must end in \.npz"):
+        machine.save(tmp_path / "model.pkl")
+    with pytest.raises(nsd.InputError, match="create it first"):
+        machine.save(tmp_path / "no" / "model.npz")
+    with pytest.raises(nsd.InputError, match="is a Python function and cannot be written"):
+        DEQKernelRegressor(np.arctan, kind="ck").fit(X, Y).save(tmp_path / "model.npz")
+    mixed = np.array([1, "a"] * 20, dtype=object)
+    with pytest.raises((nsd.InputError, TypeError, ValueError)):
+        DEQKernelClassifier().fit(X, mixed).save(tmp_path / "model.npz")
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,275 @@
+"""solve and product: every solver gives the exact answer, says what it did, and refuses what has none."""
+
+from __future__ import annotations
+
+import mpmath
+import numpy as np
+import pytest
+import scipy.linalg
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.learn.matrices import MATRICES, decaying, outlier, wishart
+
+import notsodeep as nsd
+from notsodeep.checks import ConvergenceWarning, InputError
+from notsodeep.kernels import KernelBlocks
+from notsodeep.learn import MatrixBlocks, NotPositiveDefiniteError, conjugate_gradients, product, solve
+from notsodeep.learn.plan import choose
+from notsodeep.learn.resources import available_memory
+
+DEQ = nsd.DEQ("normalized_relu", 0.25, 0.25, 0.5)
+
+
+@pytest.fixture(scope="module")
+def samples():
+    rng = np.random.default_rng(2)
+    X = rng.standard_normal((700, 30)) + rng.standard_normal((4, 30))[rng.integers(0, 4, 700)]
+    return X / np.linalg.norm(X, axis=1, keepdims=True), rng.standard_normal((700, 3))
+
+
+@pytest.mark.parametrize("solver", ["cholesky", "cg"])
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("name", [name for name in MATRICES if name != "decaying 1e10"])
+def test_matrices_are_solved(name, dtype, solver):
+    K = MATRICES[name].astype(dtype)
+    rng = np.random.default_rng(3)
+    Y, w = rng.standard_normal((len(K), 2)), rng.uniform(0.5, 2, len(K))
+    A = K.astype(np.float64) + np.diag(0.01 / w)
+    expected = scipy.linalg.solve(A, Y, assume_a="pos")
+    s = solve(MatrixBlocks(K), Y, ridge=0.01, weights=w, solver=solver, tol=1e-11)
+    assert s.method == {"cholesky": "cholesky" + " float32" * (dtype == "float32"), "cg": "cg"}[solver]
+    np.testing.assert_allclose(
+        s.coefficients, expected, rtol=0, atol=1e-10 * np.linalg.cond(A) * np.abs(expected).max()
+    )
+    true = (np.linalg.norm(A @ s.coefficients - Y, axis=0) / np.linalg.norm(Y, axis=0)).max()
+    assert s.converged
+    assert s.residual <= 1e-11
+    assert true <= 2e-11
+    assert s.ridge == 0.01
+    assert s.regularisation == 0
+    ratio = s.condition / np.linalg.cond(A)
+    assert (0.3 if solver == "cholesky" else 0) < ratio < 1.001 + 0.1 * (dtype == "float32")
+
+
+def test_hilbert_in_fifty_digits():
+    """The residual is small though the matrix is nearly singular; the coefficients keep the digits they can."""
+    n = 9
+    with mpmath.workdps(50):
+        exact = mpmath.lu_solve(mpmath.hilbert(n), mpmath.matrix([1] * n))
+        expected = np.array([float(value) for value in exact])
+    s = solve(MatrixBlocks(scipy.linalg.hilbert(n)), np.ones(n), tol=1e-10)
+    assert s.coefficients.shape == (n,)
+    assert s.condition == pytest.approx(np.linalg.cond(scipy.linalg.hilbert(n)), rel=0.01)
+    np.testing.assert_allclose(s.coefficients, expected, rtol=1e-3)
+
+
+def test_single_precision_is_refined_to_double(samples):
+    X, Y = samples
+    exact = solve(KernelBlocks(DEQ, X, kind="ntk"), Y, tol=1e-12).coefficients
+    blocks = KernelBlocks(DEQ, X, kind="ntk", dtype="float32")
+    for solver in ("cholesky", "cg"):
+        s = solve(blocks, Y, tol=1e-11, solver=solver)
+        assert s.residual < 1e-11
+        np.testing.assert_allclose(s.coefficients, exact, rtol=0, atol=1e-8 * np.abs(exact).max())
+    rough = solve(blocks, Y, tol=1e-3, solver="cholesky")
+    assert 1e-9 < rough.residual < 1e-3  # what single precision alone gives
+    assert rough.iterations == 0
+
+
+def test_a_matrix_lost_in_single_precision_is_still_solved():
+    K = decaying(257, 1e10)
+    Y = K @ np.ones((257, 1))
+    s = solve(_Double(K), Y, solver="cholesky", tol=1e-7)
+    assert s.method == "cholesky float32"
+    assert "serves as a preconditioner" in s.reason
+    assert s.factor is None
+    assert np.linalg.norm(K @ s.coefficients - Y) <= 1.1e-7 * np.linalg.norm(Y)
+
+
+class _Double(MatrixBlocks):
+    """A kernel asked for in float32 whose float64 version has more digits."""
+
+    def __init__(self, K):
+        super().__init__(K.astype(np.float32), symmetric=True)
+        self._double = K
+
+    def astype(self, dtype):
+        return self if np.dtype(dtype) == np.float32 else MatrixBlocks(self._double, symmetric=True)
+
+
+def test_what_is_not_reached_is_said(samples):
+    K = decaying(200, 1e8)
+    Y = np.random.default_rng(0).standard_normal((200, 1))
+    with pytest.warns(
+        ConvergenceWarning, match=r"cg reached a relative residual of .* after 7 iterations, above tol=1e-06"
+    ):
+        s = solve(MatrixBlocks(K), Y, solver="cg", preconditioner="none", max_iterations=7)
+    assert not s.converged
+    assert s.residual == pytest.approx(np.linalg.norm(K @ s.coefficients - Y) / np.linalg.norm(Y), rel=1e-6)
+    with pytest.warns(ConvergenceWarning, match="reached a relative residual"):
+        stalled = solve(MatrixBlocks(K), Y, tol=1e-30)
+    assert stalled.iterations < 50
+    singular = wishart(50)
+    Q = np.linalg.eigh(singular)[1]
+    values = np.linspace(1, 2, 50)
+    values[0] = 3e-15
+    with pytest.warns(ConvergenceWarning, match="hardly a correct digit"):
+        solve(MatrixBlocks((Q * values) @ Q.T), np.ones(50))
+
+
+def test_duplicates_without_ridge_are_refused_and_with_ridge_solved(samples):
+    X, Y = samples
+    X = np.vstack([X[:60], X[5:6]])
+    blocks, Y = KernelBlocks(DEQ, X, kind="ntk"), Y[:61]
+    with pytest.raises(NotPositiveDefiniteError, match=r"pivot 60 .*duplicate samples.*raise ridge by") as error:
+        solve(blocks, Y)
+    s = solve(blocks, Y, ridge=max(error.value.ridge, 1e-8))
+    assert s.residual < 1e-6
+
+
+@pytest.mark.parametrize("k", [1, 3])
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_products(samples, k, dtype):
+    X, _ = samples
+    V = np.random.default_rng(0).standard_normal((700, k))
+    whole = DEQ.kernel(X, kind="ck")
+    tolerance = {"rtol": 0, "atol": 1e-10 if dtype == "float64" else 1e-3}
+    np.testing.assert_allclose(product(KernelBlocks(DEQ, X, kind="ck", dtype=dtype), V), whole @ V, **tolerance)
+    other = KernelBlocks(DEQ, X[:523], X, kind="ck", dtype=dtype)
+    np.testing.assert_allclose(product(other, V), whole[:523] @ V, **tolerance)
+    assert product(other, V[:, 0]).shape == (523,)
+    with pytest.raises(InputError, match="V has 3 rows but the kernel has 700 columns"):
+        product(other, V[:3])
+
+
+@settings(max_examples=20, deadline=None)
+@given(n=st.integers(1, 50), k=st.integers(1, 3), ridge=st.floats(1e-3, 10), seed=st.integers(0, 50))
+def test_solutions_are_linear_in_the_targets_and_scale_with_the_kernel(n, k, ridge, seed):
+    K, rng = wishart(n, seed), np.random.default_rng(seed)
+    Y, Z = rng.standard_normal((2, n, k))
+    s = [solve(MatrixBlocks(K), T, ridge=ridge).coefficients for T in (Y, Z, Y - 2 * Z)]
+    np.testing.assert_allclose(s[2], s[0] - 2 * s[1], atol=1e-9)
+    scaled = solve(MatrixBlocks(4 * K), Y, ridge=4 * ridge).coefficients
+    np.testing.assert_allclose(scaled, s[0] / 4, atol=1e-10)
+    halved = solve(MatrixBlocks(K), Y, ridge=2 * ridge, weights=np.full(n, 2.0)).coefficients
+    np.testing.assert_allclose(halved, s[0], atol=1e-10)
+
+
+def test_integer_weights_are_repetitions():
+    K, rng = outlier(12), np.random.default_rng(0)
+    Y, w = rng.standard_normal((12, 2)), rng.integers(1, 4, 12)
+    index = np.repeat(np.arange(12), w)
+    repeated = solve(MatrixBlocks(K[np.ix_(index, index)]), Y[index], ridge=0.3).coefficients
+    summed = np.zeros_like(Y)
+    np.add.at(summed, index, repeated)
+    np.testing.assert_allclose(solve(MatrixBlocks(K), Y, ridge=0.3, weights=w).coefficients, summed, atol=1e-11)
+
+
+def test_the_choice_is_told():
+    f64, f32 = (MatrixBlocks(np.eye(100, dtype=t)) for t in ("float64", "float32"))
+    assert choose(f64, 1, "auto", 1e6, False).method == "cholesky"
+    assert choose(f32, 1, "auto", 1e6, False).method == "cholesky float32"
+    assert choose(f64, 1, "cholesky", 5e4, False).dtype == np.float32
+    assert "0.08 MB exceed" in choose(f64, 1, "cholesky", 5e4, False).reason
+    small = choose(f64, 1, "auto", 2e4, False)
+    assert (small.method, small.stored) == ("cg", False)
+    assert "computed anew" in small.reason
+    assert choose(f64, 1, "cg", 1e7, False).stored
+    assert "checkpoint" in choose(f64, 1, "auto", 1e7, True).reason
+    with pytest.raises(InputError, match="use solver='cg'"):
+        choose(f64, 1, "cholesky", 1e4, False)
+
+    class Large:
+        shape, dtype, symmetric = (60_000, 60_000), np.dtype("float64"), True
+
+    large = choose(Large(), 10, "auto", 20e9, False)
+    assert (large.method, large.dtype, large.stored) == ("cg", np.float32, True)
+    assert available_memory() > 1e8
+
+
+@pytest.mark.parametrize("memory", [None, 1.0])
+def test_tiles_computed_anew_give_the_same(samples, memory):
+    X, Y = samples
+    blocks = KernelBlocks(DEQ, X, kind="ck")
+    s = solve(blocks, Y, ridge=0.01, solver="cg", memory=memory, tol=1e-9)
+    assert ("computed anew" in s.reason) == (memory is not None)
+    assert s.preconditioner.startswith("equivalent and nystrom")
+    A = DEQ.kernel(X, kind="ck") + 0.01 * np.eye(700)
+    np.testing.assert_allclose(s.coefficients, np.linalg.solve(A, Y), atol=1e-6)
+
+
+def test_nystrom_is_an_approximation_and_says_so(samples):
+    X, Y = samples
+    blocks = KernelBlocks(DEQ, X, kind="ck")
+    s = solve(blocks, Y, ridge=1.0, solver="nystrom", rank=100)
+    assert np.count_nonzero(s.coefficients[:, 0]) == 100
+    assert "approximation" in s.reason
+    assert s.residual > 1e-3
+    exact, every = (solve(blocks, Y, ridge=1.0, solver=name, rank=700) for name in ("cholesky", "nystrom"))
+    K = DEQ.kernel(X, kind="ck")
+    np.testing.assert_allclose(K @ every.coefficients, K @ exact.coefficients, atol=1e-6)
+
+
+def test_an_interrupted_call_resumes(samples, tmp_path, monkeypatch):
+    X, Y = samples
+    blocks = KernelBlocks(DEQ, X, kind="ntk")
+    options = {"solver": "cg", "preconditioner": "nystrom", "rank": 20, "tol": 1e-9}
+    whole = solve(blocks, Y, **options)
+    step = conjugate_gradients.ConjugateGradients.step
+
+    def interrupted(self):
+        if self.iteration == 5:
+            raise KeyboardInterrupt
+        step(self)
+
+    path = tmp_path / "cg.npz"
+    monkeypatch.setattr(conjugate_gradients.ConjugateGradients, "step", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        solve(blocks, Y, checkpoint=path, **options)
+    monkeypatch.setattr(conjugate_gradients.ConjugateGradients, "step", step)
+    assert path.exists()
+    with pytest.raises(InputError, match="belongs to another problem"):
+        solve(blocks, Y + 1, checkpoint=path, **options)
+    resumed = solve(blocks, Y, checkpoint=path, **options)
+    np.testing.assert_array_equal(resumed.coefficients, whole.coefficients)
+    assert resumed.iterations == whole.iterations > 5
+    assert not list(tmp_path.iterdir())
+
+
+def test_progress_never_goes_back(samples):
+    X, Y = samples
+    seen = []
+    blocks = KernelBlocks(DEQ, X, kind="ntk")
+    solve(blocks, Y, solver="cg", preconditioner="none", progress=lambda done, total: seen.append(done / total))
+    assert len(seen) > 5
+    assert seen == sorted(seen)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"targets": np.array([1.0, np.nan, 2.0])}, "targets holds 1 NaN"),
+        ({"targets": np.ones(2)}, "targets has 2 rows but the kernel has 3"),
+        ({"ridge": -1.0}, "ridge=-1.0 must not be negative"),
+        ({"weights": [1.0, 0.0, 1.0]}, "weights must be positive"),
+        ({"weights": [1.0, 1.0]}, "weights has 2 entries"),
+        ({"solver": "cholesk"}, "did you mean 'cholesky'"),
+        ({"preconditioner": "bth"}, "did you mean 'both'"),
+        ({"solver": "cholesky", "checkpoint": "x.npz"}, "checkpoint is for solver='cg'"),
+        ({"tol": 0.0}, "tol=0.0 must be positive"),
+    ],
+    ids=lambda value: str(value)[:30],
+)
+def test_bad_input_is_named(options, message):
+    with pytest.raises(InputError, match=message):
+        solve(MatrixBlocks(np.eye(3)), **{"targets": np.ones(3), **options})
+
+
+def test_matrices_that_are_not_kernels_are_refused():
+    with pytest.raises(InputError, match="not symmetric"):
+        solve(MatrixBlocks(np.array([[1.0, 2.0], [0.0, 1.0]])), np.ones(2))
+    with pytest.raises(InputError, match="must be square"):
+        MatrixBlocks(np.ones((2, 3)), symmetric=True)
+    with pytest.raises(NotPositiveDefiniteError):
+        solve(MatrixBlocks(np.zeros((2, 2))), np.ones(2))
+    assert solve(MatrixBlocks(np.eye(3)), np.zeros(3), solver="cg").residual == 0
