@@ -9,7 +9,7 @@ TORCH  := $(shell grep '^torch==' constraints.txt)
 SINGLE := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1 NUMBA_NUM_THREADS=1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo readme test slow data reproduce lint format bench clean
+.PHONY: help setup demo readme test slow data reproduce lint format bench docs clean
 
 help:  ## List the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -29,7 +29,7 @@ $(VENV)/.torch: constraints.txt $(VENV)/.created
 	@touch $@
 
 $(VENV)/.installed: pyproject.toml constraints.txt $(VENV)/.torch
-	$(BIN)/python -m pip install --quiet -c constraints.txt -e ".[all,test,lint]"
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e ".[all,test,lint,docs]"
 	@touch $@
 
 demo: setup  ## Turn a DEQ into a shallow network on the digits data, with a table and pictures
@@ -64,6 +64,10 @@ format: setup  ## Rewrite the sources in the house style
 bench: setup  ## Measure every claim of BENCHMARKS.md again
 	$(BIN)/notsodeep bench
 
+docs: setup  ## Build the documentation site into site/, warnings being errors
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
+	@echo "read it with: $(BIN)/python -m http.server --directory site"
+
 clean:  ## Remove the environment, caches and outputs
-	rm -rf $(VENV) out build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) out site build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 	find src tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +

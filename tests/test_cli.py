@@ -117,26 +117,41 @@ def test_report(run: Run, small: Path, tmp_path: Path) -> None:
     assert [row[0] for row in content["comparison"]["rows"]][:2] == ["test accuracy", "hidden layers evaluated"]
     network = nsd.load_model(folder / "network.json")
     assert network.to_dict() == content["match"]["network"]
-    page = (folder / "index.html").read_text(encoding="utf-8")
-    assert "data:image/png;base64," in page
-    assert "http:" not in page  # needs nothing but itself
-    assert "https:" not in page
+    assert (folder / "index.html").read_text(encoding="utf-8").count(
+        'class="plot"'
+    ) == 14  # test_report_page.py looks closer
     shown = run("show", folder / "network.json", "--json")
     assert shown.json["formulas"] == content["formulas"]
+    assert run("show", folder / "match.json", "--json").json == content
+    for words in (content["text"], content["formulas"][0], "plain tanh", "inference, 1000 samples"):
+        assert words in run("show", folder / "match.json").out
     # a second run replaces the report
     before = (folder / "match.json").stat().st_mtime_ns
     again = run("match", "--data", small, "--report", folder, "--no-train", "--json").json
     assert again["report"] == str(folder)
+    assert "(the earlier report was replaced)" in run("match", "--report", folder).out
     assert again["comparison"] is None
     assert not (folder / "training.png").exists()
     assert (folder / "match.json").stat().st_mtime_ns > before
+    # but not if somebody put a file beside it
+    (folder / "notes.txt").write_text("mine")
+    refused = run("match", "--data", small, "--report", folder)
+    assert refused.code == 2
+    assert "'notes.txt' for one" in refused.err
+    assert (folder / "notes.txt").read_text() == "mine"
+
+
+def test_people_read_eighty_columns(run: Run, small: Path) -> None:
+    lines = run("match", "--activation", "tanh", "--recurrent", 0.3, "--data", small).out.splitlines()
+    assert "a finite network may have no unique equilibrium" in " ".join(" ".join(lines).split())
+    assert max(len(line) for line in lines if "(x) = " not in line) <= 80  # a formula can be copied in one piece
 
 
 def test_show(run: Run, tmp_path: Path) -> None:
     path = nsd.DEQ("tanh", 0.3, 0.8).save(tmp_path / "deq.json")
     result = run("show", path)
     assert "DEQ(tanh(x), recurrent=0.3, input=0.8, bias=0)" in result.out
-    assert "a finite network may have no unique equilibrium" in result.out
+    assert "a finite network may have no unique equilibrium" in " ".join(result.out.split())
     assert run("show", path, "--json").json["well_posed"] is False
 
 
@@ -193,6 +208,7 @@ def test_training_holds_out_the_sets_own_test_part(run: Run, tmp_path: Path) -> 
         (["match", "--family", "leaky"], "did you mean 'leaky_relu'?"),
         (["mtach"], "Did you mean 'match'?"),
         (["show", "absent.json"], "does not exist"),
+        (["show", __file__], "is not a model file; pass network.json or match.json"),
         (["kernel", "digits"], "--out"),
         (["kernel", "digits", "--out", "K.txt"], "must end in .npy"),
         (["kernel", "digits", "--out", "absent/K.npy"], "create it first"),

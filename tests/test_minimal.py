@@ -10,7 +10,7 @@ import pytest
 # a fresh interpreter in which the optional dependencies cannot be imported
 BLOCK = """
 import sys
-EXTRAS = "torch dask distributed zarr matplotlib onnx onnxruntime safetensors pandas pyarrow".split()
+EXTRAS = "torch dask distributed zarr matplotlib plotly onnx onnxruntime safetensors pandas pyarrow".split()
 class Block:
     def find_spec(self, name, path=None, target=None):
         if name.split(".")[0] in EXTRAS:
@@ -52,6 +52,7 @@ def test_the_core_works_without_extras() -> None:
             "data",
         ),
         ("from notsodeep.report import pictures; pictures.draw(None, None, None)", "report"),
+        ("from notsodeep.report.page import *; render('t', [Section('s', [Plot({}, alt='')])])", "report"),
     ],
 )
 def test_a_missing_extra_is_named(code: str, extra: str) -> None:

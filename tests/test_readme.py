@@ -2,46 +2,20 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
+from tests.examples import ROOT, blocks, run
+
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
-def blocks(language: str) -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)^```", README, flags=re.DOTALL | re.MULTILINE)
-
-
 def test_examples_run(tmp_path: Path) -> None:
-    examples = blocks("python")
+    examples = blocks(README)
     assert examples
-    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
     for code in examples:
-        command = [sys.executable, "-W", "error", "-c", code]
-        finished = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=environment, check=False)
-        assert finished.returncode == 0, finished.stderr
-        assert "exact" in finished.stdout
+        assert "exact" in run(code, tmp_path)
     assert (tmp_path / "network.json").is_file()
-
-
-def test_the_guide_to_the_kernels_runs() -> None:
-    guide = (ROOT / "docs" / "kernels.md").read_text(encoding="utf-8")
-    (code,) = re.findall(r"^```python\n(.*?)^```", guide, flags=re.DOTALL | re.MULTILINE)
-    names: dict[str, object] = {}
-    exec(compile(code, "docs/kernels.md", "exec"), names)
-    assert names["info"].error < 1e-12  # type: ignore[attr-defined]
-
-
-def test_the_guide_to_the_data_runs() -> None:
-    guide = (ROOT / "docs" / "data.md").read_text(encoding="utf-8")
-    examples = re.findall(r"^```python\n(.*?)^```", guide, flags=re.DOTALL | re.MULTILINE)
-    assert len(examples) == 2
-    for code in examples:
-        exec(compile(code, "docs/data.md", "exec"), {})
 
 
 def test_links_and_pictures_exist() -> None:

@@ -106,6 +106,7 @@ class Match:
             "depth": self.depth,
             "target": self.target._asdict(),
             "achieved": self.achieved._asdict(),
+            "errors": self.errors._asdict(),
             "residual": self.residual,
             "exact": self.exact,
             "missed": list(self.missed),

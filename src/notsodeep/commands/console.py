@@ -7,7 +7,8 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+import textwrap
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
@@ -34,6 +35,8 @@ __all__ = [
     "progress",
     "say",
     "table",
+    "wrapped",
+    "wrapped_reason",
 ]
 
 DATA = f"{', '.join(NAMES)}, or a file (.npy, .npz, .csv, .parquet, IDX, CIFAR .bin)."
@@ -53,6 +56,44 @@ def say(*content: Any) -> None:
     console = _console()
     for part in content or ("",):
         console.print(part, soft_wrap=isinstance(part, str), markup=False)
+
+
+def wrapped(label: str | None, text: str, width: int = 80) -> list[str]:
+    """Lines of at most `width` columns behind a label, or from the margin without one.
+
+    Examples
+    --------
+    >>> from notsodeep.commands.console import wrapped
+    >>> wrapped("match", "exact in all four numbers", width=30)
+    ['match      exact in all four', '           numbers']
+    """
+    indent = "" if label is None else 11 * " "
+    return textwrap.wrap(
+        text,
+        width,
+        initial_indent="" if label is None else f"{label:<11}",
+        subsequent_indent=indent,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+
+
+def wrapped_reason(label: str | None, reason: str) -> list[str]:
+    """A verdict of well-posedness, one line for each of its conditions.
+
+    Examples
+    --------
+    >>> import notsodeep as nsd
+    >>> from notsodeep.commands.console import wrapped_reason
+    >>> print(*wrapped_reason(None, nsd.DEQ("relu", 0.2, 0.8).well_posed.reason), sep="\\n")
+    well-posed at finite and infinite width:
+    4·recurrent·L² = 0.8 < 1 (margin +0.2)
+    recurrent·sup E[φ'²] = 0.1 < 1 (margin +0.9)
+    """
+    head, conditions = reason.split(": ", 1)
+    indent = None if label is None else ""
+    rest = [line for condition in conditions.split("; ") for line in wrapped(indent, condition)]
+    return [*wrapped(label, f"{head}:"), *rest]
 
 
 def emit(content: Any) -> None:
@@ -128,16 +169,22 @@ def new_file(path: Path, *, force: bool = False) -> Iterator[Path]:
 
 
 @contextmanager
-def new_directory(path: Path, marker: str) -> Iterator[Path]:
+def new_directory(path: Path, marker: str, written: Collection[str]) -> Iterator[Path]:
     """Yield an empty directory; it becomes `path` only when the block ends well.
 
-    An existing `path` is replaced if it is empty or holds `marker`, a file that only an earlier
-    run of the same command writes. Anything else is somebody's work and is refused.
+    An existing `path` is replaced if it is empty, or if it holds `marker` and nothing but files
+    that the command writes. Anything else is somebody's work and is refused.
     """
     if path.exists() and not path.is_dir():
         raise InputError(f"report={str(path)!r} is a file; pass a directory")
-    if path.is_dir() and any(path.iterdir()) and not (path / marker).is_file():
-        raise InputError(f"report={str(path)!r} holds files that are not a report; pass an empty or a new directory")
+    if path.is_dir() and (present := sorted(entry.name for entry in path.iterdir())):
+        strangers = [name for name in present if name not in written]
+        if marker not in present or strangers:
+            named = strangers[0] if strangers else present[0]
+            raise InputError(
+                f"report={str(path)!r} holds files that are not a report ({named!r} for one), and a report "
+                "replaces the whole directory; pass an empty or a new directory"
+            )
     target = path.resolve()
     target.parent.mkdir(parents=True, exist_ok=True)
     fresh = Path(tempfile.mkdtemp(prefix=f".{target.name}.", suffix=".partial", dir=target.parent))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json as json_module
+from collections.abc import Mapping
 from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -20,12 +21,24 @@ from notsodeep.commands.console import (
     progress,
     say,
     table,
+    wrapped,
+    wrapped_reason,
 )
 from notsodeep.models import DEQ
 
 if TYPE_CHECKING:
     from notsodeep.report.compare import Comparison
     from notsodeep.report.study import Study
+
+_PICTURES = ("closeness", "training", "activations", "spectra")
+_FILES = (
+    *("match.json", "network.json", "index.html"),
+    *(f"{name}.{kind}" for name in _PICTURES for kind in ("png", "svg")),
+)
+_REPORT_HELP = (
+    "Write a page, pictures, numbers and the network into this directory. An earlier report there is replaced; "
+    "a directory with any other file is refused."
+)
 
 
 def match(
@@ -45,7 +58,7 @@ def match(
         str | None, typer.Option(help="Activations of the explicit network; automatic when absent.")
     ] = None,
     depth: Annotated[int | None, typer.Option(help="Its number of hidden layers; automatic when absent.")] = None,
-    report: Annotated[Path | None, typer.Option(help="Write pictures, numbers and the network here.")] = None,
+    report: Annotated[Path | None, typer.Option(help=_REPORT_HELP)] = None,
     train: Annotated[
         bool, typer.Option("--train/--no-train", help="With a report on labelled data, also train both networks.")
     ] = True,
@@ -55,12 +68,17 @@ def match(
     deq = DEQ(parse_activation(activation, param or []), recurrent, input)
     loaded = None if data is None else datasets.subsample(datasets.load(data), limit)
     if report is not None:
+        from notsodeep.report import pictures
+        from notsodeep.report.match_page import match_page
+        from notsodeep.report.page import require_plotly
         from notsodeep.report.style import pyplot
 
         pyplot()  # a missing extra is reported before the work, not after
+        require_plotly()
+        replaced = (report / "match.json").is_file()
     with (
         progress("reading", quiet=json) as step,
-        new_directory(report, "match.json") if report else nullcontext() as folder,
+        new_directory(report, "match.json", _FILES) if report else nullcontext() as folder,
     ):
         from notsodeep.report.study import study
 
@@ -68,12 +86,20 @@ def match(
         content = result.to_dict()
         comparison = _compare(result, step) if report and train else None
         content["comparison"] = comparison.to_dict() if comparison else None
-        if folder is not None:
-            _write(result, comparison, content, folder, step)
+        if folder is not None and report is not None:
+            step("drawing")
+            pictures.draw(result, comparison, folder)
+            result.network.save(folder / "network.json")
+            (folder / "match.json").write_text(json_module.dumps(content, indent=2, ensure_ascii=False) + "\n", "utf-8")
+            (folder / "index.html").write_text(match_page(result, comparison, report, data), "utf-8")
     if json:
         emit({**content, "report": str(report) if report else None})
-    else:
-        _print(result, content, report)
+        return
+    describe(content)
+    if report is not None:
+        say(f"picture    {report / 'closeness.png'}")
+        say(f"report     {report / 'index.html'}" + (" (the earlier report was replaced)" if replaced else ""))
+        say(f"network    {report / 'network.json'}")
 
 
 def _compare(result: Study, step: Any) -> Comparison | None:
@@ -82,43 +108,31 @@ def _compare(result: Study, step: Any) -> Comparison | None:
     return compare(result, step=step) if possible(result) else None
 
 
-def _write(result: Study, comparison: Comparison | None, content: dict[str, Any], folder: Path, step: Any) -> None:
-    from notsodeep.report import page, pictures
-
-    step("drawing")
-    names = pictures.draw(result, comparison, folder)
-    result.network.save(folder / "network.json")
-    (folder / "match.json").write_text(json_module.dumps(content, indent=2, ensure_ascii=False) + "\n", "utf-8")
-    (folder / "index.html").write_text(page.render(content, folder, names), "utf-8")
-
-
-def _print(result: Study, content: dict[str, Any], report: Path | None) -> None:
-    facts, depth = content["data"], result.network.depth
-    say(f"implicit   {result.deq}", f"           {result.deq.well_posed.reason}")
+def describe(content: Mapping[str, Any]) -> None:
+    """Print what `match` found, from the numbers it writes to ``match.json``."""
+    facts, found = content["data"], content["match"]
+    depth = found["depth"]
+    say(f"implicit   {content['text']}", *wrapped_reason("", content["well_posed"]["reason"]))
     say(f"explicit   {depth} hidden layer{'s' if depth > 1 else ''}")
     for k, formula in enumerate(content["formulas"], 1):
         say(f"           σ{k}(x) = {formula}")
-    say(f"data       {facts['name']}: {facts['samples']} samples × {facts['features']} features")
-    if result.prepared:
+    say(*wrapped("data", f"{facts['name']}: {facts['samples']} samples × {facts['features']} features"))
+    if facts["prepared"]:
         say("           centred, and scaled to mean ‖x‖² = 1, so that τ0 = 1")
-    found = result.match
     rows = [
-        (name, f"{goal:.10g}", f"{value:.10g}", f"{error:.1e}")
-        for name, goal, value, error in zip(
-            found.target._fields, found.target, found.achieved, found.errors, strict=True
-        )
+        (name, f"{goal:.10g}", f"{found['achieved'][name]:.10g}", f"{found['errors'][name]:.1e}")
+        for name, goal in found["target"].items()
     ]
-    say("", table(f"{found.kind} coefficients", ("", "implicit", "explicit", "relative error"), rows))
-    verdict = "exact in all four numbers" if found.exact else f"not exact: misses {', '.join(found.missed)}"
-    say(f"match      {verdict}; equal numbers make equal kernels as the dimension grows")
-    say("           c1: linear part, c2 and c3: class variances and covariances, d: diagonal", "")
-    errors = [(e.name, f"{100 * e.error:.3g} %", f"{100 * e.rescaled_error:.3g} %") for e in result.closeness]
+    say("", table(f"{found['kind']} coefficients", ("", "implicit", "explicit", "relative error"), rows))
+    verdict = "exact in all four numbers" if found["exact"] else f"not exact: misses {', '.join(found['missed'])}"
+    say(*wrapped("match", f"{verdict}; equal numbers make equal kernels as the dimension grows"))
+    say(*wrapped("", "c1: linear part, c2, c3: class variances and covariances, d: diagonal"), "")
+    errors = [
+        (row["network"], f"{100 * row['error']:.3g} %", f"{100 * row['rescaled_error']:.3g} %")
+        for row in content["closeness"]
+    ]
     title = f"‖G_implicit − Σ_explicit‖ / ‖G_implicit‖ on {facts['name']}, spectral norm"
     say(table(title, ("explicit network", "as it is", "best rescaled"), errors))
     if comparison := content["comparison"]:
-        say("", f"{comparison['setting']}.")
+        say("", *wrapped(None, f"{comparison['setting']}."))
         say(table("implicit vs explicit", comparison["columns"], comparison["rows"]))
-    if report is not None:
-        say(f"picture    {report / 'closeness.png'}")
-        say(f"report     {report / 'index.html'}")
-        say(f"network    {report / 'network.json'}")

@@ -1,26 +1,36 @@
-"""``notsodeep show``: print a model file."""
+"""``notsodeep show``: print a model file, or what a match found."""
 
 from __future__ import annotations
 
+import json as json_module
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from notsodeep.activations import Activation
-from notsodeep.commands.console import Json, emit, number, say, table
+from notsodeep.checks import InputError
+from notsodeep.commands.console import Json, emit, number, say, table, wrapped_reason
+from notsodeep.commands.match import describe
 from notsodeep.gaussian import moments
-from notsodeep.models import Explicit, load_model
+from notsodeep.models import Explicit, model_from_dict
 
 
 def show(
     file: Annotated[Path, typer.Argument(help="A JSON file written by `match --report` or `model.save`.")],
     json: Json = False,
 ) -> None:
-    """Print the model that a JSON file describes."""
-    model = load_model(file)
+    """Print the model, or the match, that a JSON file describes."""
+    content = _read(file)
+    if {"match", "closeness"} <= content.keys():
+        if json:
+            emit(content)
+        else:
+            describe(content)
+        return
+    model = model_from_dict(content, str(file))
     layers = model.activations if isinstance(model, Explicit) else (model.activation,)
-    content: dict[str, Any] = {**model.to_dict(), "text": str(model), "formulas": [str(layer) for layer in layers]}
+    content = {**model.to_dict(), "text": str(model), "formulas": [str(layer) for layer in layers]}
     if not isinstance(model, Explicit):
         content["well_posed"] = bool(model.well_posed)
         content["reason"] = model.well_posed.reason
@@ -30,7 +40,22 @@ def show(
     say(str(model))
     say(table("activations at unit variance", ("layer", "Lipschitz", "E[φ]", "E[φ']", "E[φ²]"), _rows(layers)))
     if not isinstance(model, Explicit):
-        say(str(model.well_posed))
+        say(*wrapped_reason(None, model.well_posed.reason))
+
+
+def _read(file: Path) -> dict[str, Any]:
+    if not file.exists():
+        raise InputError(f"file={str(file)!r} does not exist")
+    try:
+        content = json_module.loads(file.read_text(encoding="utf-8"))
+    except (UnicodeDecodeError, json_module.JSONDecodeError):
+        content = None
+    if not isinstance(content, dict):
+        raise InputError(
+            f"file={str(file)!r} is not a model file; pass network.json or match.json of a report, or a file "
+            "written by model.save (nn.load reads .safetensors)"
+        )
+    return content
 
 
 def _rows(layers: tuple[Activation, ...]) -> list[tuple[str, ...]]:

@@ -12,7 +12,7 @@ import typer
 
 from notsodeep import data as datasets
 from notsodeep.checks import InputError, choice, count, positive
-from notsodeep.commands.console import DATA, Json, Limit, emit, number, parse_activation, progress, say, table
+from notsodeep.commands.console import DATA, Json, Limit, emit, parse_activation, progress, say, table
 from notsodeep.matching import match
 from notsodeep.models import DEQ
 
@@ -116,7 +116,7 @@ def train(
     shown = history.epochs if len(history.epochs) <= 10 else [*history.epochs[:3], *history.epochs[-7:]]
     columns = ("epoch", "loss", "accuracy", "test loss", "test accuracy", "solver iterations", "seconds")
     say(table(f"{network.deq if model == 'deq' else network.explicit}", columns, [_row(epoch) for epoch in shown]))
-    say(f"test accuracy {accuracy:.4f} after {len(history.epochs)} epochs" + (f"; saved {out}" if out else ""))
+    say(f"test accuracy {100 * accuracy:.2f} % after {len(history.epochs)} epochs" + (f"; saved {out}" if out else ""))
     if certificate is not None:
         say(str(certificate))
 
@@ -145,8 +145,18 @@ def _finite(value: float) -> float | None:
 
 
 def _row(epoch: Any) -> list[str]:
-    values = (epoch.loss, epoch.accuracy, epoch.validation_loss, epoch.validation_accuracy, epoch.iterations)
-    return [str(epoch.epoch), *("–" if v is None else number(v) for v in values), f"{epoch.seconds:.2f}"]
+    def shown(value: float | None, text: str) -> str:
+        return "–" if value is None else text.format(value)
+
+    return [
+        str(epoch.epoch),
+        shown(epoch.loss, "{:.4g}"),
+        shown(epoch.accuracy, "{:.2%}").replace("%", " %"),
+        shown(epoch.validation_loss, "{:.4g}"),
+        shown(epoch.validation_accuracy, "{:.2%}").replace("%", " %"),
+        shown(epoch.iterations, "{:.1f}"),
+        f"{epoch.seconds:.2f}",
+    ]
 
 
 def _accuracy(network: Any, X: Any, labels: Any) -> float:

@@ -1,95 +1,281 @@
-"""One HTML page that needs nothing but itself: the pictures are inside."""
+"""One HTML file that needs nothing but itself: prose, tables, interactive plots, pictures, code.
+
+    render("Title", [Section("First", [Prose("Words."), Plot(figure, alt="…")]), …]) → HTML
+
+Plots are Plotly figures (objects or dictionaries). A colour may be written as ``color("implicit")``: it is then the
+one of :data:`notsodeep.report.style.THEMES` that fits the reader's theme, and follows when the theme changes.
+plotly.js travels inside the file, compressed; a content security policy keeps the page from asking any network.
+"""
 
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping, Sequence
+import gzip
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
 from html import escape
+from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
-__all__ = ["render"]
+from notsodeep import __version__
+from notsodeep.checks import InputError, MissingExtraError
+from notsodeep.report.style import THEMES
 
-_STYLE = """
-:root { color-scheme: light dark; }
-body { font: 16px/1.55 system-ui, sans-serif; max-width: 62rem; margin: 2rem auto; padding: 0 1rem; }
-h1 { font-size: 1.6rem; } h2 { font-size: 1.2rem; margin-top: 2.2rem; }
-code, pre { font-family: ui-monospace, monospace; font-size: .92em; }
-pre { overflow-x: auto; padding: .8rem 1rem; border-radius: .4rem; background: rgb(128 128 128 / .12); }
-table { border-collapse: collapse; margin: .8rem 0; }
-th, td { padding: .25rem .9rem .25rem 0; text-align: right; border-bottom: 1px solid rgb(128 128 128 / .35); }
-th:first-child, td:first-child { text-align: left; }
-img { width: 100%; height: auto; background: white; border-radius: .4rem; }
-.wide { overflow-x: auto; }
-"""
+__all__ = ["Code", "Facts", "Part", "Picture", "Plot", "Prose", "Row", "Section", "Table", "color", "render"]
 
-_CAPTIONS = {
-    "closeness": "Above: the two kernels side by side, and their difference. Below: every dot is a pair of samples; "
-    "a network that replaces the implicit one puts all dots on the line.",
-    "activations": "What each layer computes, over the distribution of the numbers it sees.",
-    "spectra": "Eigenvalues of the exact kernels, of their high-dimensional equivalent and of its limiting law. The "
-    "theory supposes about as many features as samples; with fewer, only the large eigenvalues follow it.",
-    "training": "Test accuracy during training, and what a prediction and an epoch cost.",
-}
+_POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:"
+_FORMATS = {".png": "image/png", ".svg": "image/svg+xml", ".jpg": "image/jpeg"}
 
 
-def render(content: Mapping[str, Any], folder: Path, pictures: Sequence[str]) -> str:
-    """Return the page for the numbers of a study and the pictures in `folder`."""
-    facts = content["data"]
-    layers = "".join(
-        f"<li><code>σ<sub>{k}</sub>(x) = {escape(formula)}</code></li>"
-        for k, formula in enumerate(content["formulas"], 1)
-    )
-    found = content["match"]
-    verdict = (
-        "The match is exact" if found["exact"] else f"The match is not exact: it misses {', '.join(found['missed'])}"
-    )
-    target, achieved = found["target"], found["achieved"]
-    sections = [
-        "<h1>An implicit network and its explicit equivalent</h1>",
-        f"<p><code>{escape(content['text'])}</code><br>{escape(content['well_posed']['reason'])}</p>",
-        f"<h2>The explicit network</h2><ol>{layers}</ol>",
-        f"<p>{verdict} (largest relative error {found['residual']:.1e}).</p>",
-        _table(
-            (f"{found['kind']} coefficient", "implicit", "explicit"),
-            [(key, f"{target[key]:.10g}", f"{achieved[key]:.10g}") for key in target],
-        ),
-        f"<h2>How close they are</h2><p>Relative distance of the kernels in spectral norm on {escape(facts['name'])} "
-        f"({facts['samples']} samples, {facts['features']} features).</p>",
-        _table(
-            ("explicit network", "as it is", "best rescaled"),
-            [
-                (row["network"], f"{100 * row['error']:.3g} %", f"{100 * row['rescaled_error']:.3g} %")
-                for row in content["closeness"]
-            ],
-        ),
-        *(_comparison(content["comparison"]) if content.get("comparison") else ()),
-        *(_figure(folder / f"{name}.png", _CAPTIONS[name]) for name in pictures),
-        "<h2>Use it</h2><pre>import notsodeep as nsd\n\n"
-        'network = nsd.load_model("network.json")\n'
-        "K = network.kernel(X)  # X: centred, scaled to mean ‖x‖² = 1</pre>",
+def color(name: str) -> str:
+    """The colour called `name` in the style, in whichever theme the page is read.
+
+    Examples
+    --------
+    >>> from notsodeep.report.page import color
+    >>> color("implicit")
+    'var(--implicit)'
+    """
+    if name not in THEMES["light"]:
+        raise InputError(f"color={name!r} is not in the style (choose from {', '.join(THEMES['light'])})")
+    return f"var(--{name})"
+
+
+@dataclass(frozen=True)
+class Prose:
+    """Paragraphs of plain text, separated by blank lines; ```code```, ``**strong**`` and ``[text](address)`` work."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class Facts:
+    """A few numbers worth large letters, each with what it means."""
+
+    entries: Sequence[tuple[str, str]]
+
+
+@dataclass(frozen=True)
+class Table:
+    """Text in the first column and numbers in the others, or text in all of them."""
+
+    columns: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    caption: str = ""
+    numbers: bool = True
+
+
+@dataclass(frozen=True)
+class Plot:
+    """A Plotly figure; `alt` says in words what it shows, `height` is in pixels.
+
+    Axes and letters get the colours and sizes of the page; titles belong into `title`, where they wrap.
+    """
+
+    figure: Any
+    alt: str
+    title: str = ""
+    caption: str = ""
+    height: int = 360
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A PNG, SVG or JPEG file, embedded; `alt` says in words what it shows."""
+
+    path: Path
+    alt: str
+    title: str = ""
+    caption: str = ""
+
+
+@dataclass(frozen=True)
+class Code:
+    """Text in fixed width, as it is."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class Row:
+    """Parts side by side where there is room, below each other on a phone."""
+
+    parts: Sequence[Part]
+
+
+Part: TypeAlias = Prose | Facts | Table | Plot | Picture | Code | Row
+
+
+@dataclass(frozen=True)
+class Section:
+    """A heading and what follows it."""
+
+    title: str
+    parts: Sequence[Part] = field(default_factory=tuple)
+
+
+def render(title: str, sections: Sequence[Section], lead: Sequence[Part] = ()) -> str:
+    """Return the whole page; `lead` stands between the title and the list of sections.
+
+    Examples
+    --------
+    >>> from notsodeep.report.page import Prose, Section, Table, render
+    >>> page = render("Two rows", [Section("Numbers", [Prose("Of `x`."), Table(("x", "x²"), [("2", "4")])])])
+    >>> "<code>x</code>" in page and "http" not in page.split("<body>")[1]
+    True
+    """
+    anchors = _anchors([section.title for section in sections])
+    links = "".join(f'<a href="#{key}">{escape(one.title)}</a>' for key, one in zip(anchors, sections, strict=True))
+    body = [
+        f'<header><h1>{escape(title)}</h1><button type="button" id="theme" hidden>Dark</button></header>',
+        *map(_html, lead),
+        f'<nav aria-label="Sections">{links}</nav>' if len(sections) > 1 else "",
     ]
+    for key, section in zip(anchors, sections, strict=True):
+        parts = "\n".join(map(_html, section.parts))
+        body.append(
+            f'<section aria-labelledby="{key}"><h2 id="{key}">{escape(section.title)}</h2>\n{parts}\n</section>'
+        )
+    has_plots = any(
+        isinstance(part, Plot) for part in _flat([*lead, *(part for one in sections for part in one.parts)])
+    )
+    scripts = f"<script>{_asset('page.js')}</script>"
+    if has_plots:
+        body.append("<noscript><p>The plots need JavaScript.</p></noscript>")
+        scripts = f'<script type="text/plain" id="plotly">{_plotly()}</script>\n{scripts}'
     return (
-        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>notsodeep match</title><style>{_STYLE}</style></head>\n<body>\n"
-        + "\n".join(sections)
-        + "\n</body></html>\n"
+        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">\n'
+        '<meta name="color-scheme" content="light dark">\n'
+        f"<title>{escape(title)}</title>\n<style>\n{_theme_rules()}\n{_asset('page.css')}</style>\n</head>\n"
+        "<body>\n<main>\n"
+        + "\n".join(filter(None, body))
+        + f"\n</main>\n<footer>Written by notsodeep {__version__}; needs no network.</footer>\n"
+        + f"{scripts}\n</body>\n</html>\n"
     )
 
 
-def _comparison(comparison: Mapping[str, Any]) -> list[str]:
-    setting = f"<h2>Trained</h2><p>{escape(comparison['setting'])}.</p>"
-    return [setting, _table(comparison["columns"], comparison["rows"])]
+def _html(part: Part) -> str:
+    match part:
+        case Prose(text):
+            return "".join(f"<p>{_inline(one)}</p>" for one in re.split(r"\n\s*\n", text.strip()))
+        case Facts(entries):
+            return '<dl class="facts">' + "".join(
+                f"<div><dt>{escape(label)}</dt><dd>{escape(value)}</dd></div>" for value, label in entries
+            ) + "</dl>"  # fmt: skip
+        case Table():
+            return _table(part)
+        case Plot():
+            content = _json(part.figure)
+            alt, height = escape(part.alt), part.height
+            plot = f'<div class="plot" role="img" aria-label="{alt}" style="height:{height}px"></div>'
+            data = f'<script type="application/json">{content}</script>'
+            return _figure(part, plot + data)
+        case Picture():
+            return _figure(part, f'<img alt="{escape(part.alt)}" src="{_data_address(part.path)}">')
+        case Code(text):
+            return f'<pre tabindex="0"><code>{escape(text)}</code></pre>'
+        case Row(parts):
+            return '<div class="row">' + "\n".join(map(_html, parts)) + "</div>"
 
 
-def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    head = "".join(f"<th>{escape(cell)}</th>" for cell in header)
-    body = "".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in rows)
-    return f'<div class="wide"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
+def _flat(parts: Sequence[Part]) -> Iterator[Part]:
+    for part in parts:
+        if isinstance(part, Row):
+            yield from _flat(part.parts)
+        else:
+            yield part
 
 
-def _figure(path: Path, caption: str) -> str:
-    data = base64.b64encode(path.read_bytes()).decode("ascii")
-    title = path.stem.capitalize()
-    return f'<h2>{title}</h2><p>{caption}</p><img alt="{title}" src="data:image/png;base64,{data}">'
+def _inline(text: str) -> str:
+    text = escape(text)
+    text = re.sub(r"`([^`]+)`", r"<code>\1</code>", text)
+    text = re.sub(r"\*\*([^*]+)\*\*", r"<strong>\1</strong>", text)
+    return re.sub(r"\[([^\]]+)\]\(([^)\s]+)\)", r'<a href="\2">\1</a>', text)
+
+
+def _table(table: Table) -> str:
+    head = "".join(f'<th scope="col">{_inline(cell)}</th>' for cell in table.columns)
+    body = "".join(
+        f'<tr><th scope="row">{_inline(first)}</th>{"".join(f"<td>{_inline(cell)}</td>" for cell in rest)}</tr>'
+        for first, *rest in table.rows
+    )
+    caption = f"<caption>{_inline(table.caption)}</caption>" if table.caption else ""
+    kind = "numbers" if table.numbers else "words"
+    return (
+        f'<div class="wide" tabindex="0" role="region" aria-label="Table"><table class="{kind}">{caption}'
+        f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
+    )
+
+
+def _figure(part: Plot | Picture, content: str) -> str:
+    title = f"<h3>{_inline(part.title)}</h3>" if part.title else ""
+    caption = f"<figcaption>{_inline(part.caption)}</figcaption>" if part.caption else ""
+    return f"<figure>{title}{content}{caption}</figure>"
+
+
+def _data_address(path: Path) -> str:
+    if path.suffix not in _FORMATS:
+        raise InputError(f"path={str(path)!r} is no picture for a page; pass a {', '.join(_FORMATS)} file")
+    return f"data:{_FORMATS[path.suffix]};base64,{base64.b64encode(path.read_bytes()).decode('ascii')}"
+
+
+def _json(figure: Any) -> str:
+    """Check the figure and write it; arrays become base64, and no text can end the script it stands in."""
+    require_plotly()
+    from plotly import graph_objects, io
+
+    if isinstance(figure, Mapping):
+        figure = graph_objects.Figure(figure)
+    content = json.loads(io.to_json(figure, validate=False, engine="json"))
+    content["layout"].pop("template", None)  # the page has its own
+    return json.dumps(content, ensure_ascii=False, separators=(",", ":")).replace("</", "<\\/")
+
+
+def require_plotly() -> None:
+    """Raise the one-line hint how to install Plotly where it is missing."""
+    try:
+        import plotly  # noqa: F401
+    except ImportError:
+        raise MissingExtraError('pages need plotly; install it with: pip install "notsodeep[report]"') from None
+
+
+@cache
+def _plotly() -> str:
+    from plotly.offline import get_plotlyjs
+
+    return base64.b64encode(gzip.compress(get_plotlyjs().encode("utf-8"), 9, mtime=0)).decode("ascii")
+
+
+@cache
+def _asset(name: str) -> str:
+    return (files("notsodeep.report") / name).read_text(encoding="utf-8")
+
+
+def _theme_rules() -> str:
+    light, dark = (
+        "".join(f"--{name}:{value};" for name, value in THEMES[theme].items()) + f"color-scheme:{theme};"
+        for theme in ("light", "dark")
+    )
+    return (
+        f":root{{{light}}}\n@media (prefers-color-scheme:dark){{:root{{{dark}}}}}\n"
+        f':root[data-theme="light"]{{{light}}}\n:root[data-theme="dark"]{{{dark}}}'
+    )
+
+
+def _anchors(titles: Sequence[str]) -> list[str]:
+    """One address for each heading, no two alike."""
+    result: list[str] = []
+    for title in titles:
+        key = base = re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-") or "section"
+        count = 1
+        while key in result:
+            count += 1
+            key = f"{base}-{count}"
+        result.append(key)
+    return result

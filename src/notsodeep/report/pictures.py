@@ -1,16 +1,14 @@
-"""The pictures of a match: activations, spectra, kernel closeness."""
+"""The pictures of a match as PNG and SVG files: activations, spectra, kernel closeness, training."""
 
 from __future__ import annotations
 
-import math
 import re
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from notsodeep.activations import Activation
-from notsodeep.gaussian import moments
+from notsodeep.report import views
 from notsodeep.report.compare import Comparison
 from notsodeep.report.study import Study
 from notsodeep.report.style import COLORS, save, style
@@ -33,27 +31,18 @@ def draw(study: Study, comparison: Comparison | None, folder: Path) -> list[str]
 
 
 def _activations(plt: Any, study: Study) -> Any:
-    """φ of the DEQ and σ_l of every explicit layer, over the density of what they act on."""
-    deq = study.deq.centered(study.tau0)
-    tau = math.sqrt(deq.fixed_variance(deq.input * study.tau0**2, centered=True))
-    panels: list[tuple[str, Activation, float, str]] = [("implicit: φ", deq.activation, tau, "implicit")]
-    tau = study.tau0
-    for k, layer in enumerate(study.network.activations, 1):
-        panels.append((f"explicit layer {k}: σ$_{k}$", layer, tau, "explicit"))
-        tau = math.sqrt(moments(layer, tau).power)
+    panels = views.activations(study)
     figure, axes = plt.subplots(1, len(panels), figsize=(3.9 * len(panels), 3.6), layout="constrained")
-    for axis, (title, act, width, color) in zip(axes, panels, strict=True):
-        x = np.linspace(-4 * width, 4 * width, 801)
-        y = np.asarray(act(x))
+    for axis, panel in zip(axes, panels, strict=True):
+        x, y = panel.x, panel.y
         span = float(np.ptp(y))
         low, high = float(y.min()) - 0.08 * span, float(y.max()) + 0.08 * span
-        density = np.exp(-((x / width) ** 2) / 2)
-        axis.fill_between(x, low, low + 0.45 * (high - low) * density, color="#EDEDED", lw=0, zorder=0)
-        axis.plot(x, y, color=COLORS[color])
-        axis.set(title=title, xlabel="pre-activation", xlim=(x[0], x[-1]), ylim=(low, high))
+        axis.fill_between(x, low, low + 0.45 * (high - low) * panel.density, color=COLORS["shade"], lw=0, zorder=0)
+        axis.plot(x, y, color=COLORS[panel.color])
+        axis.set(title=panel.title, xlabel="pre-activation", xlim=(x[0], x[-1]), ylim=(low, high))
         axis.text(
-            0.03, 0.96, _wrap(str(act)), transform=axis.transAxes, va="top", fontsize=9, color=COLORS["ink"],
-            bbox={"facecolor": "white", "alpha": 0.85, "edgecolor": "none", "pad": 2},
+            0.03, 0.96, _wrap(str(panel.activation)), transform=axis.transAxes, va="top", fontsize=9,
+            color=COLORS["ink"], bbox={"facecolor": "white", "alpha": 0.85, "edgecolor": "none", "pad": 2},
         )  # fmt: skip
     axes[0].set_ylabel("activation")
     figure.suptitle("Activations, over the Gaussian density they act on (grey)", fontsize=12)
@@ -67,38 +56,29 @@ def _wrap(formula: str) -> str:
 
 def _spectra(plt: Any, study: Study) -> Any:
     """Eigenvalues of the exact kernels and of the equivalent; the limiting law with its outliers."""
-    exact, matched = np.linalg.eigvalsh(study.kernel), np.linalg.eigvalsh(study.matched.kernel)
-    limit, equivalent = study.spectrum, np.sort(study.equivalent_eigenvalues)
-    figure, (bulk, top) = plt.subplots(1, 2, figsize=(11.4, 4.4), layout="constrained", width_ratios=(1.35, 1))
-
-    low, high = float(min(exact[0], equivalent[0])), float(max(exact[-1], equivalent[-1]))
-    low = max(low, 1e-4 * high)  # a log axis has no room for the rounding of zero eigenvalues
-    bins = np.geomspace(low / 1.1, high * 1.1, 56)
-    share = np.full(len(exact), 1 / len(exact))
-    bulk.hist(exact, bins, weights=share, color=COLORS["implicit"], alpha=0.35, label="implicit")
-    bulk.hist(
-        matched, bins, weights=share, color=COLORS["explicit"], histtype="step", lw=1.6, label="explicit, matched"
-    )
-    expected = np.diff(limit.cdf(bins))  # atoms included
-    bulk.stairs(expected, bins, color=COLORS["theory"], lw=1.6, ls=(0, (4, 2)), label="limiting law")
-    bulk.set(xscale="log", yscale="log", xlabel="eigenvalue", ylabel="share of eigenvalues")
-    bulk.set_ylim(0.5 / len(exact), 4 * max(np.histogram(exact, bins)[0].max() / len(exact), expected.max()))
+    bins, top = views.histogram(study), views.largest(study)
+    figure, (left, right) = plt.subplots(1, 2, figsize=(11.4, 4.4), layout="constrained", width_ratios=(1.35, 1))
+    left.stairs(bins.implicit, bins.edges, color=COLORS["implicit"], alpha=0.35, fill=True, label="implicit")
+    left.stairs(bins.explicit, bins.edges, color=COLORS["explicit"], lw=1.6, label="explicit, matched")
+    left.stairs(bins.limit, bins.edges, color=COLORS["theory"], lw=1.6, ls=(0, (4, 2)), label="limiting law")
+    left.set(xscale="log", yscale="log", xlabel="eigenvalue", ylabel="share of eigenvalues")
+    left.set_ylim(bins.floor, bins.ceiling)
     n, p = study.data.X.shape
-    bulk.set_title(f"All eigenvalues (features / samples = {p / n:.2g})")
-    if len(limit.outliers):
-        height = np.full(len(limit.outliers), 0.75 / len(exact))
-        bulk.plot(limit.outliers, height, "v", ms=7, color=COLORS["theory"], label="its outliers", ls="none")
-    _plain_log_ticks(bulk.xaxis)
-    bulk.legend(loc="upper right")
+    note = views.caveat(study)
+    left.set_title(f"All eigenvalues\n{note}" if note else f"All eigenvalues (p/n = {p / n:.2g})")
+    if len(bins.outliers):
+        height = np.full(len(bins.outliers), 1.5 * bins.floor)
+        left.plot(bins.outliers, height, "v", ms=7, color=COLORS["theory"], label="its outliers", ls="none")
+    _plain_log_ticks(left.xaxis)
+    left.legend(loc="upper right")
 
-    count = min(30, len(exact))
-    ranks = np.arange(1, count + 1)
-    top.plot(ranks, exact[::-1][:count], "o", ms=7, color=COLORS["implicit"], alpha=0.45, label="implicit")
-    top.plot(ranks, matched[::-1][:count], "+", ms=8, mew=1.6, color=COLORS["explicit"], label="explicit, matched")
-    top.plot(ranks, equivalent[::-1][:count], "_", ms=9, mew=1.8, color=COLORS["theory"], label="equivalent")
-    top.set(yscale="log", xlabel="rank", ylabel="eigenvalue", title=f"The {count} largest")
-    _plain_log_ticks(top.yaxis)
-    top.legend(loc="upper right")
+    ranks = np.arange(1, len(top.implicit) + 1)
+    right.plot(ranks, top.implicit, "o", ms=7, color=COLORS["implicit"], alpha=0.45, label="implicit")
+    right.plot(ranks, top.explicit, "+", ms=8, mew=1.6, color=COLORS["explicit"], label="explicit, matched")
+    right.plot(ranks, top.equivalent, "_", ms=9, mew=1.8, color=COLORS["theory"], label="equivalent")
+    right.set(yscale="log", xlabel="rank", ylabel="eigenvalue", title=f"The {len(ranks)} largest")
+    _plain_log_ticks(right.yaxis)
+    right.legend(loc="upper right")
     return figure
 
 
@@ -115,40 +95,28 @@ def _plain_log_ticks(axis: Any) -> None:
 def _closeness(plt: Any, study: Study) -> Any:
     """Heat maps of both kernels, and their entries against each other."""
     figure, axes = plt.subplots(2, 3, figsize=(11.4, 7.6), layout="constrained")
-    order = _order(study)
-    exact = study.kernel[np.ix_(order, order)]
-    matched = study.matched.kernel[np.ix_(order, order)]
-    bound = float(np.quantile(np.abs(exact[~np.eye(len(order), dtype=bool)]), 0.995))
-    gap = float(np.abs(matched - exact).max())
-    factor = 10 ** max(0, math.floor(math.log10(bound / gap))) if gap else 1  # else there is nothing to see
-    maps = [
-        ("implicit kernel", exact),
-        ("explicit kernel, matched", matched),
-        ("difference" if factor == 1 else f"difference × {factor}", factor * (matched - exact)),
+    maps = views.heat_maps(study)
+    panels = [
+        ("implicit kernel", maps.implicit),
+        ("explicit kernel, matched", maps.explicit),
+        ("difference" if maps.factor == 1 else f"difference × {maps.factor}", maps.difference),
     ]
-    for axis, (title, content) in zip(axes[0], maps, strict=True):
-        image = axis.imshow(content, cmap="RdBu_r", vmin=-bound, vmax=bound, interpolation="nearest")
-        axis.set(title=title, xticks=[], yticks=[], xlabel=f"{len(order)} samples")
+    for axis, (title, content) in zip(axes[0], panels, strict=True):
+        image = axis.imshow(content, cmap="RdBu_r", vmin=-maps.bound, vmax=maps.bound, interpolation="nearest")
+        axis.set(title=title, xticks=[], yticks=[], xlabel=f"{len(content)} samples")
         axis.grid(visible=False)
-    axes[0][0].set_ylabel("sorted by label" if study.data.labels is not None else "samples")
+    axes[0][0].set_ylabel("samples" if maps.labels is None else "sorted by label")
     figure.colorbar(image, ax=axes[0], shrink=0.85, label="kernel value", pad=0.01, extend="both")
 
-    rows, columns = np.triu_indices(len(study.kernel), 1)
-    pick = np.random.default_rng(0).choice(len(rows), min(len(rows), 20_000), replace=False)
-    pairs = rows[pick], columns[pick]
-    x = study.kernel[pairs]
-    values = [entry.kernel[pairs] for entry in study.closeness]
-    low, high = min(v.min() for v in (x, *values)), max(v.max() for v in (x, *values))
-    margin = 0.04 * (high - low)
-    limits = (low - margin, high + margin)
-    for axis, entry, y in zip(axes[1], study.closeness, values, strict=True):
+    dots = views.pairs(study, 20_000)
+    for axis, entry, y in zip(axes[1], study.closeness, dots.explicit, strict=True):
         color = COLORS["explicit"] if entry is study.matched else COLORS["other"]
-        axis.plot(limits, limits, color=COLORS["ink"], lw=1, ls="--", label="equal", zorder=1)
-        axis.scatter(x, y, s=5, color=color, alpha=0.2, linewidths=0, rasterized=True, zorder=2)
-        axis.set(title=f"{entry.name}: error {100 * entry.error:.2g} %", xlim=limits, ylim=limits, aspect="equal")
-        axis.set_xlabel("implicit kernel entry")
-        axis.legend(loc="upper left")
+        axis.plot(dots.limits, dots.limits, color=COLORS["ink"], lw=1, ls="--", label="equal", zorder=1)
+        axis.scatter(dots.implicit, y, s=5, color=color, alpha=0.2, linewidths=0, rasterized=True, zorder=2)
+        axis.set(title=f"{entry.name}: error {100 * entry.error:.2g} %", aspect="equal")
+        axis.set(xlim=dots.limits, ylim=dots.limits, xlabel="implicit kernel entry")
     axes[1][0].set_ylabel("explicit kernel entry")
+    axes[1][0].legend(loc="upper left")
     return figure
 
 
@@ -164,7 +132,6 @@ def _training(plt: Any, comparison: Comparison) -> Any:
         curve.plot(epochs, accuracy, "o-", ms=4, color=COLORS[network.name], label=network.name)
     curve.set(xlabel="epoch", ylabel="test accuracy [%]", title="Accuracy")
     curve.xaxis.get_major_locator().set_params(integer=True)
-    curve.xaxis.get_major_locator().set_params(integer=True)
     curve.legend(loc="lower right")
     costs = [
         (inference, "Inference, 1000 samples", "ms", [network.inference_ms for network in networks]),
@@ -177,11 +144,3 @@ def _training(plt: Any, comparison: Comparison) -> Any:
         axis.set(title=title, ylabel=f"time [{unit}]", ylim=(0, 1.15 * max(values)))
         axis.grid(visible=False, axis="x")
     return figure
-
-
-def _order(study: Study, count: int = 150) -> Any:
-    """A few samples, sorted by label where there are labels."""
-    rows = np.random.default_rng(0).permutation(len(study.kernel))[:count]
-    if study.data.labels is None:
-        return np.sort(rows)
-    return rows[np.argsort(study.data.labels[rows], kind="stable")]

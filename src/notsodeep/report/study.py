@@ -74,6 +74,16 @@ class Study:
         return estimate_statistics(self.data.X)
 
     @cached_property
+    def eigenvalues(self) -> Array:
+        """Of the DEQ's kernel, ascending."""
+        return np.asarray(np.linalg.eigvalsh(self.kernel))
+
+    @cached_property
+    def matched_eigenvalues(self) -> Array:
+        """Of the designed network's kernel, ascending."""
+        return np.asarray(np.linalg.eigvalsh(self.matched.kernel))
+
+    @cached_property
     def equivalent_eigenvalues(self) -> Array:
         """Of the high-dimensional equivalent of the DEQ's kernel."""
         return equivalent(self.deq, self.data.X, self.statistics, kind=self.match.kind).eigenvalues()

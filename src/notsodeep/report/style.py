@@ -10,17 +10,48 @@ from typing import Any
 
 from notsodeep.checks import MissingExtraError
 
-__all__ = ["COLORS", "pyplot", "save", "style"]
+__all__ = ["COLORS", "THEMES", "pyplot", "save", "style"]
 
-# Okabe & Ito's palette; the same thing has the same colour in every picture
-COLORS = {
-    "implicit": "#0072B2",
-    "explicit": "#D55E00",
-    "other": "#8C8C8C",
-    "other2": "#CC79A7",
-    "theory": "#009E73",
-    "ink": "#222222",
+# Okabe & Ito's palette, brighter on dark ground; the same thing has the same colour in every picture, plot and page
+THEMES: dict[str, dict[str, str]] = {
+    "light": {
+        "implicit": "#0072B2",
+        "explicit": "#D55E00",
+        "other": "#8C8C8C",
+        "other2": "#CC79A7",
+        "theory": "#009E73",
+        "ink": "#222222",
+        "muted": "#5A6068",
+        "link": "#005A8E",
+        "paper": "#FFFFFF",
+        "panel": "#F4F6F8",
+        "line": "#D5D9DF",
+        "grid": "#E6E6E6",
+        "shade": "#EDEDED",
+        "cold": "#2166AC",
+        "middle": "#F7F7F7",
+        "warm": "#B2182B",
+    },
+    "dark": {
+        "implicit": "#56B4E9",
+        "explicit": "#FF8C42",
+        "other": "#9DA3AB",
+        "other2": "#E3A0C8",
+        "theory": "#35C99B",
+        "ink": "#E6E8EB",
+        "muted": "#A9B0BA",
+        "link": "#7CC4F2",
+        "paper": "#14171B",
+        "panel": "#1D2228",
+        "line": "#3A424C",
+        "grid": "#2C333B",
+        "shade": "#2A3038",
+        "cold": "#57A5EA",
+        "middle": "#1B2026",
+        "warm": "#F2765F",
+    },
 }
+COLORS = THEMES["light"]
 
 _SETTINGS: dict[str, Any] = {
     "figure.dpi": 110,
@@ -38,7 +69,7 @@ _SETTINGS: dict[str, Any] = {
     "axes.spines.right": False,
     "axes.edgecolor": "#555555",
     "axes.grid": True,
-    "grid.color": "#E6E6E6",
+    "grid.color": COLORS["grid"],
     "grid.linewidth": 0.8,
     "axes.axisbelow": True,
     "lines.linewidth": 2.0,

@@ -1,0 +1,126 @@
+"""Hooks of the documentation site: pages made from files outside of docs/, and links that lead to them."""
+
+from __future__ import annotations
+
+import ast
+import logging
+import re
+from pathlib import Path
+from typing import Any
+
+from mkdocs.structure.files import File, Files
+
+ROOT = Path(__file__).resolve().parents[1]
+SOURCES = ROOT / "src" / "notsodeep"
+log = logging.getLogger("mkdocs.plugins.notsodeep")
+
+# files of the repository that are pages as they stand
+DOCUMENTS = {"BENCHMARKS.md": "benchmarks.md", "CHANGELOG.md": "changelog.md", "CONTRIBUTING.md": "contributing.md"}
+# modules whose public names are listed
+MODULES = {
+    "api/notsodeep.md": "__init__.py",
+    "api/kernels.md": "kernels/__init__.py",
+    "api/nn.md": "nn/__init__.py",
+    "api/learn.md": "learn/__init__.py",
+    "api/scale.md": "scale/__init__.py",
+    "api/data.md": "data.py",
+    "api/page.md": "report/page.py",
+}
+TABLE = "<!-- the table of the README -->"
+
+
+def on_config(config: Any) -> Any:
+    """Leave out of the navigation what does not exist, and say so."""
+    made = {*DOCUMENTS.values(), "commands.md", *(page for page, path in MODULES.items() if _module(path))}
+
+    def kept(entries: list[Any]) -> list[Any]:
+        result = []
+        for entry in entries:
+            ((title, target),) = entry.items()
+            if isinstance(target, list):
+                result.append({title: kept(target)})
+            elif target in made or (Path(config.docs_dir) / target).is_file():
+                result.append(entry)
+            else:
+                log.info("left out of the navigation, for it does not exist: %s", target)
+        return result
+
+    config.nav = kept(config.nav)
+    return config
+
+
+def on_files(files: Files, config: Any) -> Files:
+    """Add the pages that are made here."""
+    pages = {target: (ROOT / name).read_text(encoding="utf-8") for name, target in DOCUMENTS.items()}
+    pages |= {page: api_page(path) for page, path in MODULES.items() if _module(path)}
+    pages["commands.md"] = commands_page()
+    for address, content in pages.items():
+        files.append(File.generated(config, address, content=content))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
+    """Turn links between files of the repository into links between pages; fill in the table of the README."""
+    if TABLE in markdown:
+        readme = (ROOT / "README.md").read_text(encoding="utf-8")
+        found = re.search(r"<!-- written by `make readme` -->\n(.*?)<!-- end -->", readme, flags=re.DOTALL)
+        markdown = markdown.replace(TABLE, found[1] if found else "")
+    for name, target in DOCUMENTS.items():
+        markdown = re.sub(rf"\]\((?:\.\./)?{re.escape(name)}", f"]({target}", markdown)
+    if page.file.src_uri in DOCUMENTS.values():
+        markdown = re.sub(r"\]\(docs/", "](", markdown).replace("](README.md", "](index.md")
+    return markdown.replace("_{*", "_{\\*")  # α_{*,1} is no emphasis
+
+
+def _module(path: str) -> bool:
+    return (SOURCES / path).is_file()
+
+
+def api_page(path: str) -> str:
+    """Every public name of a module, documented from its docstring."""
+    tree = ast.parse((SOURCES / path).read_text(encoding="utf-8"))
+    parts = ["notsodeep", *Path(path).with_suffix("").parts]
+    module = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+    names: list[str] = next(
+        ast.literal_eval(node.value)
+        for node in tree.body
+        if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "__all__"
+    )
+    lines = [f"# {module}", "", ast.get_docstring(tree) or "", ""]
+    for name in names:
+        lines += [f"::: {module}.{name}", ""]
+    return "\n".join(lines)
+
+
+def commands_page() -> str:
+    """All commands with their options, from the program itself."""
+    import typer
+
+    from notsodeep.cli import app
+
+    lines = [
+        "# Command line",
+        "",
+        "Every command takes `--json` for machines, shows progress on a terminal, and ends with one line and a code "
+        "other than 0 on bad input. This page is made from the program itself.",
+    ]
+    lines += _commands(typer.main.get_command(app), "notsodeep")
+    return "\n".join(lines) + "\n"
+
+
+def _commands(group: Any, prefix: str) -> list[str]:
+    lines = []
+    for name, command in group.commands.items():
+        if hasattr(command, "commands"):
+            lines += _commands(command, f"{prefix} {name}")
+            continue
+        lines += ["", f"## {prefix} {name}", "", (command.help or "").strip(), ""]
+        lines += ["| option | default | meaning |", "|:--|:--|:--|"]
+        for option in command.params:
+            names = ", ".join(f"`{text}`" for text in (*option.opts, *option.secondary_opts))
+            if option.param_type_name == "argument":
+                names = f"`{(option.metavar or option.name or '').upper()}`"
+            default = "" if option.default in (None, False, ()) or callable(option.default) else f"`{option.default}`"
+            meaning = (getattr(option, "help", None) or "").replace("|", "\\|")
+            lines.append(f"| {names} | {default} | {meaning} |")
+    return lines

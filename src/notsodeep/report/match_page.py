@@ -1,0 +1,232 @@
+"""The page of `notsodeep match --report`: what was asked, what was designed, how close it is, how to use it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from notsodeep.report import plots, views
+from notsodeep.report.compare import Comparison
+from notsodeep.report.page import Code, Facts, Part, Prose, Row, Section, Table, render
+from notsodeep.report.study import Study
+
+__all__ = ["match_page", "snippet"]
+
+_MEANING = {
+    "c1": "linear part of the kernel",
+    "c2": "differences of the class variances",
+    "c3": "differences of the class covariances",
+    "d": "diagonal",
+}
+
+
+def match_page(study: Study, comparison: Comparison | None, folder: Path, source: str | None = None) -> str:
+    """Return the page of a study.
+
+    Parameters
+    ----------
+    study : Study
+    comparison : Comparison or None
+        The trained networks; without them the page has no section about training.
+    folder : Path
+        Where ``network.json`` will lie, as the reader would type it.
+    source : str, optional
+        What :func:`notsodeep.data.load` was given, for the code at the end.
+    """
+    content = study.to_dict()
+    sections = [
+        _implicit(study, content),
+        _explicit(study, content),
+        _closeness(study, content),
+        _spectra(study),
+        *([_training(comparison)] if comparison else []),
+        _use(study, folder, source),
+    ]
+    lead: list[Part] = [
+        Prose(f"`{content['text']}` and the network of {_layers(study)} that replaces it, on {_data(content)}."),
+        Facts(_facts(study, comparison)),
+    ]
+    return render("An implicit network and its explicit equivalent", sections, lead)
+
+
+def _layers(study: Study) -> str:
+    depth = study.network.depth
+    return f"{depth} hidden layer{'s' if depth > 1 else ''}"
+
+
+def _data(content: Mapping[str, Any]) -> str:
+    facts = content["data"]
+    return f"{facts['name']} ({facts['samples']} samples, {facts['features']} features)"
+
+
+def _facts(study: Study, comparison: Comparison | None) -> list[tuple[str, str]]:
+    best = min(entry.rescaled_error for entry in study.baselines)
+    facts = [
+        (f"{100 * study.matched.error:.2g} %", "relative distance of the two kernels"),
+        (f"{100 * best:.2g} %", "the same for the best plain network, rescaled"),
+    ]
+    if comparison:
+        a, b = comparison.implicit, comparison.explicit
+        facts += [
+            (f"{100 * a.test_accuracy:.1f} → {100 * b.test_accuracy:.1f} %", "test accuracy, implicit → explicit"),
+            (f"{a.inference_ms / b.inference_ms:.1f}×", "faster predictions"),
+            (f"{a.epoch_seconds / b.epoch_seconds:.1f}×", "faster training"),
+        ]
+    return facts
+
+
+def _implicit(study: Study, content: Mapping[str, Any]) -> Section:
+    deq, verdict = study.deq, study.deq.well_posed
+    conditions = [
+        (f"{one.name} < 1", f"{one.value:.6g}", f"{one.margin:+.6g}", "holds" if one.holds else "fails")
+        for one in (verdict.finite_width, verdict.infinite_width)
+    ]
+    centred = deq.centered(study.tau0)
+    return Section(
+        "The implicit network",
+        [
+            Prose(
+                "A deep equilibrium model has one hidden layer that is applied to its own output until nothing "
+                "changes. With random weights A, B and readout a of m hidden units, and an activation φ that is "
+                "centred for these data:"
+            ),
+            Code(f"z* = φ(σ_a A z* + σ_b B x) / √m\nf(x) = aᵀ z*\n\nφ(x) = {centred.activation}"),
+            Table(
+                ("parameter", "value"),
+                [
+                    ("recurrent, σ_a²", f"{deq.recurrent:.6g}"),
+                    ("input, σ_b²", f"{deq.input:.6g}"),
+                    ("root mean square of ‖x‖, τ0", f"{study.tau0:.6g}"),
+                ],
+            ),
+            Prose(f"**Well-posedness:** {verdict.reason.split(':')[0]}."),
+            Table(
+                ("condition", "value", "margin", ""),
+                conditions,
+                "The first makes a unique equilibrium sure at large finite width (L is the Lipschitz constant of φ), "
+                "the second makes the infinite-width kernels exist.",
+            ),
+        ],
+    )
+
+
+def _explicit(study: Study, content: Mapping[str, Any]) -> Section:
+    found, depth = study.match, study.network.depth
+    marks = "⁰¹²³⁴⁵⁶⁷⁸⁹"
+    states = ["x"] + [f"x⁽{marks[k]}⁾" for k in range(1, depth + 1)]
+    layers = [f"{states[k]} = σ{chr(0x2080 + k)}(W{chr(0x2080 + k)} {states[k - 1]}) / √m" for k in range(1, depth + 1)]
+    formulas = [f"σ{chr(0x2080 + k)}(x) = {text}" for k, text in enumerate(content["formulas"], 1)]
+    verdict = (
+        "The match is **exact**: all four numbers agree"
+        if found.exact
+        else f"The match is **not exact**: it misses {', '.join(found.missed)}"
+    )
+    rows = [
+        (f"{name}: {_MEANING[name]}", f"{goal:.6g}", f"{value:.6g}", f"{error:.1e}")
+        for name, goal, value, error in zip(
+            found.target._fields, found.target, found.achieved, found.errors, strict=True
+        )
+    ]
+    return Section(
+        "The explicit network designed for it",
+        [
+            Code("\n".join([*layers, f"f(x) = aᵀ {states[-1]}", "", *formulas])),
+            Row(plots.activations(study)),
+            Prose(
+                "In grey, the Gaussian density of the numbers each activation sees.\n\n"
+                f"On high-dimensional mixtures the `{found.kind}` kernel of a network depends on four numbers only. "
+                f"{verdict} (largest relative error {found.residual:.1e}). Equal numbers make equal kernels as the "
+                "dimension grows."
+            ),
+            Table((f"{found.kind} coefficient", "implicit", "explicit", "relative error"), rows),
+        ],
+    )
+
+
+def _closeness(study: Study, content: Mapping[str, Any]) -> Section:
+    prepared = "The data were centred and scaled to mean ‖x‖² = 1. " if study.prepared else ""
+    rows = [
+        (entry.name, f"{100 * entry.error:.3g} %", f"{100 * entry.rescaled_error:.3g} %") for entry in study.closeness
+    ]
+    return Section(
+        "How close the kernels are",
+        [
+            Prose(
+                f"{prepared}Relative distance ‖G − Σ‖/‖G‖ in spectral norm between the exact infinite-width kernel G "
+                f"of the implicit network and Σ of an explicit one on {_data(content)}. Plain networks have the same "
+                "depth."
+            ),
+            Table(("explicit network", "as it is", "best rescaled"), rows),
+            Row(plots.heat_maps(study)),
+            Prose(
+                "Every dot below is a pair of samples. A network that replaces the implicit one puts all dots on the "
+                "line."
+            ),
+            Row(plots.pairs(study)),
+        ],
+    )
+
+
+def _spectra(study: Study) -> Section:
+    n, p = study.data.X.shape
+    note = views.caveat(study)
+    text = (
+        "Eigenvalues of both exact kernels, of their high-dimensional equivalent, and of its limiting law with the "
+        f"outliers it predicts. The theory supposes about as many features as samples; here p/n = {p}/{n}"
+    )
+    text += " is small, so only the large eigenvalues follow it." if note else f" = {p / n:.2g}."
+    return Section("Spectra", [Prose(text), Row(plots.spectra(study))])
+
+
+def _training(comparison: Comparison) -> Section:
+    content = comparison.to_dict()
+    return Section(
+        "Accuracy and cost",
+        [
+            Prose(f"{content['setting']}."),
+            Table(content["columns"], content["rows"]),
+            Row(plots.training(comparison)),
+        ],
+    )
+
+
+def snippet(study: Study, folder: Path, source: str | None = None) -> str:
+    """Code that loads the designed network and uses it, as it stands."""
+    load = f"data.load({_quoted(source)}).X" if source else "np.random.default_rng(0).normal(size=(400, 500))"
+    if study.prepared or study.tau0 == 1.0:
+        prepare = f"X = data.prepare({load})  # centred, mean ‖x‖² = 1"
+    else:
+        prepare = f"X = {study.tau0!r} * data.prepare({load})  # centred, mean ‖x‖² = τ0²"
+    kind = "ck" if study.match.kind in ("ck", "nngp") else "ntk"
+    classes = 1 if study.data.labels is None else len(set(study.data.labels.tolist()))
+    numpy = [] if source else ["import numpy as np"]
+    lines = [
+        *numpy,
+        "import torch",
+        "import notsodeep as nsd",
+        "from notsodeep import data, nn",
+        "",
+        f"network = nsd.load_model({_quoted(str(folder / 'network.json'))})",
+        prepare,
+        f'K = network.kernel(X, kind="{kind}")  # its exact infinite-width kernel',
+        "",
+        "# a PyTorch module of any width, to train like any other",
+        f"net = nn.ExplicitNet(network, in_features=X.shape[1], width=1024, out_features={classes})",
+        "outputs = net(torch.as_tensor(X, dtype=torch.float32))",
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def _quoted(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False)
+
+
+def _use(study: Study, folder: Path, source: str | None) -> Section:
+    text = (
+        "`network.json` beside this page describes the designed network. Paths below are as seen from where the report "
+        "was made."
+    )
+    return Section("Use it", [Prose(text), Code(snippet(study, folder, source))])

@@ -1,0 +1,172 @@
+"""What there is to see in a study, as arrays: pictures and plots only draw it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from notsodeep.activations import Activation
+from notsodeep.gaussian import moments
+from notsodeep.report.study import Study
+
+__all__ = [
+    "HeatMaps",
+    "Histogram",
+    "Largest",
+    "Pairs",
+    "Panel",
+    "activations",
+    "caveat",
+    "heat_maps",
+    "histogram",
+    "largest",
+    "pairs",
+]
+
+Array = NDArray[Any]
+_FEW_FEATURES = 0.25  # p/n below which the bulk of the spectrum is not the one of the theory
+
+
+@dataclass(frozen=True)
+class Panel:
+    """An activation over the density N(0, width²) of what it acts on; `color` is a name of the style."""
+
+    title: str
+    activation: Activation
+    x: Array
+    y: Array
+    density: Array
+    color: str
+
+
+def activations(study: Study) -> list[Panel]:
+    """φ of the DEQ and σ_l of every explicit layer."""
+    deq = study.deq.centered(study.tau0)
+    width = math.sqrt(deq.fixed_variance(deq.input * study.tau0**2, centered=True))
+    panels = [_panel("implicit: φ", deq.activation, width, "implicit")]
+    width = study.tau0
+    for k, layer in enumerate(study.network.activations, 1):
+        panels.append(_panel(f"explicit layer {k}: σ{_subscript(k)}", layer, width, "explicit"))
+        width = math.sqrt(moments(layer, width).power)
+    return panels
+
+
+def _panel(title: str, act: Activation, width: float, color: str) -> Panel:
+    x = np.linspace(-4 * width, 4 * width, 401)
+    return Panel(title, act, x, np.asarray(act(x)), np.exp(-((x / width) ** 2) / 2), color)
+
+
+def _subscript(k: int) -> str:
+    return "".join(chr(ord("₀") + int(digit)) for digit in str(k))
+
+
+def caveat(study: Study) -> str:
+    """Say it when there are too few features for the theory of spectra; otherwise nothing."""
+    n, p = study.data.X.shape
+    if p >= _FEW_FEATURES * n:
+        return ""
+    return f"p/n = {p / n:.2g} is small: only the large eigenvalues follow the theory"
+
+
+@dataclass(frozen=True)
+class Histogram:
+    """Shares of the eigenvalues between consecutive `edges`, of each kernel and of the limiting law."""
+
+    edges: Array
+    implicit: Array
+    explicit: Array
+    limit: Array
+    outliers: Array
+    samples: int
+
+    @property
+    def floor(self) -> float:
+        """Half an eigenvalue: where a logarithmic axis of shares begins."""
+        return 0.5 / self.samples
+
+    @property
+    def ceiling(self) -> float:
+        return 4 * float(max(self.implicit.max(), self.limit.max()))
+
+
+def histogram(study: Study, bins: int = 55) -> Histogram:
+    """All eigenvalues, in bins of equal ratio."""
+    exact, matched, equivalent = _eigenvalues(study)
+    low, high = float(min(exact[0], equivalent[0])), float(max(exact[-1], equivalent[-1]))
+    low = max(low, 1e-4 * high)  # a log axis has no room for the rounding of zero eigenvalues
+    edges = np.geomspace(low / 1.1, high * 1.1, bins + 1)
+    implicit, explicit = (np.histogram(values, edges)[0] / len(exact) for values in (exact, matched))
+    limit = np.diff(study.spectrum.cdf(edges))  # atoms included
+    return Histogram(edges, implicit, explicit, limit, np.asarray(study.spectrum.outliers), len(exact))
+
+
+@dataclass(frozen=True)
+class Largest:
+    """The largest eigenvalues, descending."""
+
+    implicit: Array
+    explicit: Array
+    equivalent: Array
+
+
+def largest(study: Study, count: int = 30) -> Largest:
+    """The first few of each kernel, and of the high-dimensional equivalent."""
+    return Largest(*(values[::-1][:count] for values in _eigenvalues(study)))
+
+
+def _eigenvalues(study: Study) -> tuple[Array, Array, Array]:
+    return study.eigenvalues, study.matched_eigenvalues, np.sort(study.equivalent_eigenvalues)
+
+
+@dataclass(frozen=True)
+class HeatMaps:
+    """Both kernels on a few samples sorted by label, and their difference times `factor`.
+
+    `bound` limits the colours; `labels` are those of the samples, or None.
+    """
+
+    implicit: Array
+    explicit: Array
+    difference: Array
+    factor: int
+    bound: float
+    labels: Array | None
+
+
+def heat_maps(study: Study, count: int = 120) -> HeatMaps:
+    """The kernels on `count` samples."""
+    rows = np.random.default_rng(0).permutation(len(study.kernel))[:count]
+    labels = study.data.labels
+    rows = np.sort(rows) if labels is None else rows[np.argsort(labels[rows], kind="stable")]
+    exact, matched = (kernel[np.ix_(rows, rows)] for kernel in (study.kernel, study.matched.kernel))
+    bound = float(np.quantile(np.abs(exact[~np.eye(len(rows), dtype=bool)]), 0.995))
+    gap = float(np.quantile(np.abs(matched - exact), 0.995))
+    factor = 10 ** max(0, math.floor(math.log10(bound / gap))) if gap else 1  # else there is nothing to see
+    return HeatMaps(exact, matched, factor * (matched - exact), factor, bound, None if labels is None else labels[rows])
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """Kernel entries of pairs of different samples: `implicit`, and one array for each explicit network."""
+
+    first: Array
+    second: Array
+    implicit: Array
+    explicit: tuple[Array, ...]
+    limits: tuple[float, float]
+
+
+def pairs(study: Study, count: int) -> Pairs:
+    """At most `count` pairs drawn at random."""
+    rows, columns = np.triu_indices(len(study.kernel), 1)
+    pick = np.random.default_rng(0).choice(len(rows), min(len(rows), count), replace=False)
+    first, second = rows[pick], columns[pick]
+    implicit = study.kernel[first, second]
+    explicit = tuple(entry.kernel[first, second] for entry in study.closeness)
+    low, high = min(v.min() for v in (implicit, *explicit)), max(v.max() for v in (implicit, *explicit))
+    margin = 0.04 * (high - low)
+    return Pairs(first, second, implicit, explicit, (float(low - margin), float(high + margin)))

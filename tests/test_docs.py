@@ -1,0 +1,90 @@
+"""The documentation keeps its promises: its examples run, its pages are in the navigation, its makers work."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from docs import gallery
+from tests.examples import ROOT, blocks, run
+
+DOCS = ROOT / "docs"
+# what must hold after a page's examples have run one after the other; a block fenced as `py` is shown and not run
+HOLDS = {
+    "index.md": "assert m.exact and np.linalg.norm(G - S, 2) < 1e-3 * np.linalg.norm(G, 2)",
+    "report.md": "assert 'var(--theory)' in open('rate.html', encoding='utf-8').read()",
+    "choosing.md": "assert m.exact",
+    "theory.md": "assert np.linalg.norm(exact - theory, 2) < 0.1 * np.linalg.norm(exact, 2)",
+    "kernels.md": "assert info.error < 1e-12",
+    "extend.md": "assert m.exact and np.linalg.norm(G - S, 2) < 0.03 * np.linalg.norm(G, 2)",
+    "training.md": "assert nn.certificate(net, X, y).holds",
+}
+PAGES = sorted(path.name for path in DOCS.glob("*.md") if blocks(path.read_text(encoding="utf-8")))
+
+
+def test_all_guides_have_examples() -> None:
+    assert set(HOLDS) <= set(PAGES)
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_examples_run(name: str, tmp_path: Path) -> None:
+    code = "\n".join(blocks((DOCS / name).read_text(encoding="utf-8")))
+    run(f"{code}\n{HOLDS.get(name, '')}", tmp_path)
+
+
+def record(name: str, **changes: Any) -> dict[str, Any]:
+    return {
+        "name": name,
+        "paper": "[Ling24] Fig. 1",
+        "title": "Errors | and sizes",
+        "quick": False,
+        "paper_says": "falls",
+        "we_measure": "falls like n^-0.5",
+        "verdict": "agrees",
+        "because": "",
+        "assumptions": [],
+        **changes,
+    }
+
+
+def test_the_gallery_shows_what_was_reproduced(tmp_path: Path) -> None:
+    out, docs = tmp_path / "out", tmp_path / "docs"
+    for content in (
+        record("ling24-fig1", assumptions=["p/n = 0.8"], trials={"total": 12}),
+        record("fk20-table1", verdict="disagrees", because="It is a misprint.", quick=True),
+    ):
+        folder = out / content["name"]
+        folder.mkdir(parents=True)
+        (folder / "verdict.json").write_text(json.dumps(content), encoding="utf-8")
+    (out / "ling24-fig1" / "figure.png").write_bytes(b"png")
+    (out / "unfinished").mkdir()
+    (docs / "gallery").mkdir(parents=True)
+    (docs / "gallery" / "stale.png").write_bytes(b"old")
+    text = gallery.write(out, docs).read_text(encoding="utf-8")
+    assert [path.name for path in (docs / "gallery").iterdir()] == ["ling24-fig1.png"]
+    assert "![ling24-fig1: Errors | and sizes](gallery/ling24-fig1.png)" in text
+    assert "gallery/fk20-table1.png" not in text  # a table has no picture
+    assert "- **Verdict:** disagrees. It is a misprint." in text
+    assert "| [ling24-fig1](#ling24-fig1) | [Ling24] Fig. 1 | agrees |" in text
+    assert "- p/n = 0.8" in text
+    assert "*12 trials; again with* `notsodeep reproduce ling24-fig1`" in text
+    assert "unfinished" not in text
+
+
+def test_an_empty_gallery_is_a_page_too(tmp_path: Path) -> None:
+    assert gallery.write(tmp_path / "nothing", tmp_path).read_text(encoding="utf-8").startswith("# Gallery")
+
+
+def test_pages_made_from_the_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("mkdocs")
+    from docs import hooks
+
+    commands = hooks.commands_page()
+    assert "## notsodeep match" in commands
+    assert "| `--recurrent` | `0.2` |" in commands
+    assert "| `DATA` |" in commands
+    page = hooks.api_page("nn/__init__.py")
+    assert page.startswith("# notsodeep.nn\n\nPyTorch networks")
+    assert "::: notsodeep.nn.DEQNet\n" in page
