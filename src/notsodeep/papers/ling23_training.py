@@ -180,7 +180,7 @@ ENTRIES = (
             "data": {"sphere": 1000, "mnist": 1000, "cifar10": 1000},
             "features": 1000,
             "widths": (500, 1000, 2000),
-            "steps": 150,
+            "steps": 100,
             "seed": 0,
         },
         assumptions=(
