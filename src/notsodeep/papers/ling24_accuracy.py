@@ -125,8 +125,8 @@ def judge(rows: Sequence[Row]) -> Judgement:
                     "as the DEQ",
                     measured,
                     gaps["matched"] <= TOLERATED,
-                    "the design matches the conjugate kernel, that of a trained readout; the training of all weights "
-                    "follows the tangent kernel, and stops after a few epochs"
+                    "not tested, but likely: the design matches the conjugate kernel, that of a trained readout; the "
+                    "training of all weights follows the tangent kernel, and stops after a few epochs"
                     if training == "full"
                     else "",
                 )
@@ -137,7 +137,7 @@ def judge(rows: Sequence[Row]) -> Judgement:
                     "closer to the DEQ than the same network without it",
                     f"{100 * gaps['matched']:.2g} against {100 * gaps['unmatched']:.2g} points",
                     gaps["matched"] < gaps["unmatched"],
-                    "both are as close as the noise over seeds allows" if gaps["unmatched"] <= TOLERATED else "",
+                    f"both are within {100 * TOLERATED:g} points of the DEQ" if gaps["unmatched"] <= TOLERATED else "",
                 )
             )
             widest = select(part, width=max(row["width"] for row in part))

@@ -108,7 +108,7 @@ def judge(rows: Sequence[Row], job: str) -> Judgement:
                 "the paper's factor is over its own DEQ, ours over one that solves whole batches, drops converged "
                 "samples and differentiates by the implicit function theorem"
                 if middle.value < low
-                else "both depend on the machine; a small DEQ costs the steps of its solver rather than arithmetic",
+                else "both depend on the machine; a small DEQ likely costs its solver's steps rather than arithmetic",
             )
         )
         words.append(f"{label} {middle} times")
