@@ -72,8 +72,9 @@ def judge(rows: Sequence[Row]) -> Judgement:
             "below the DEQ-NTK",
             f"{_points(plain)} points from it",
             plain.high < 0,
-            "not tested, but likely: with depth the entries of this kernel off the diagonal tend to one constant and those "
-            "on it to another; the contrast between samples fades slowly, and regression without ridge makes up for it",
+            "not tested, but likely: with depth the entries of this kernel off the diagonal tend to one constant and "
+            "those on it to another; the contrast between samples fades slowly, and regression without ridge makes up "
+            "for it",
         ),
     ]
     return Judgement(
