@@ -18,11 +18,21 @@ import common
 
 AREA = "learn"
 
-FK20 = {"activation": "normalized_relu", "kind": "ntk_injected", "ridge": 0.0, "normalize": "unit"}
+# a residual of 1e-3 decides the same classes: the record mnist-tight is mnist solved to 1e-6
+FK20 = {
+    "activation": "normalized_relu",
+    "kind": "ntk_injected",
+    "ridge": 0.0,
+    "normalize": "unit",
+    "tol": 1e-3,
+    "memory": 19e9,
+}
+TIGHT = 1e-6
 # data, (σ_a², σ_b², σ_0²), accuracy published in [FK20, Table 2]; None: not in the paper, or to be tuned. Which of the
 # two other CIFAR-10 accuracies belongs to which variances (a, c) is still to be checked against the paper.
 SETTINGS = {
     "mnist": ("mnist", (0.25, 0.25, 0.5), 0.986),
+    "mnist-tight": ("mnist", (0.25, 0.25, 0.5), 0.986),
     "fashion-mnist": ("fashion-mnist", (0.25, 0.25, 0.5), None),
     "cifar10-a": ("cifar10", (0.25, 0.25, 0.5), 0.5908),
     "cifar10-b": ("cifar10", (0.6, 0.4, 0.0), 0.5977),
@@ -32,7 +42,12 @@ SETTINGS = {
     "cifar10-tuned": ("cifar10", None, None),
 }
 # variances tried by cross-validation, (σ_a², σ_b², σ_0²), and ridges in units of the kernel's diagonal
-GRID = [(a, b, c) for a in (0.1, 0.25, 0.4, 0.6, 0.8) for b in (0.1, 0.25, 0.4, 0.6, 0.9) if (c := 1 - a - b) > -1e-9]
+GRID = [
+    (a, b, max(0.0, 1 - a - b))
+    for a in (0.1, 0.25, 0.4, 0.6, 0.8)
+    for b in (0.1, 0.2, 0.25, 0.4, 0.6, 0.9)
+    if a + b < 1 + 1e-9
+]
 RIDGES = (0.0, 1e-4, 1e-3, 1e-2, 3e-2, 1e-1)
 SUBSET, FOLDS = 6000, 3
 QUICK = 2000
@@ -88,7 +103,7 @@ def record(name: str, quick: bool) -> dict:
     if quick:
         X, y, X_test, y_test = X[:QUICK], y[:QUICK], X_test[:QUICK], y_test[:QUICK]
     tuning: dict = {}
-    options = dict(FK20)
+    options = {**FK20, "tol": TIGHT} if name.endswith("-tight") else dict(FK20)
     if variances is None:
         began = time.perf_counter()
         variances, options["ridge"], validated = tune(X, y, quick)
@@ -120,7 +135,7 @@ def record(name: str, quick: bool) -> dict:
 
 
 def tune(X, y, quick: bool) -> tuple:
-    """Variances and ridge with the best cross-validated accuracy on a subset of the training data."""
+    """Cross-validate on a subset of the training data: variances with a small ridge, then the ridge for the best."""
     import numpy as np
     from sklearn.model_selection import StratifiedKFold
 
@@ -131,21 +146,18 @@ def tune(X, y, quick: bool) -> tuple:
     chosen = np.sort(np.random.default_rng(0).choice(len(X), size, replace=False))
     rows, labels = X[chosen], y[chosen]
     folds = list(StratifiedKFold(FOLDS, shuffle=True, random_state=0).split(rows, labels))
-    best = (-1.0, None, 0.0)
-    for variances in grid:
-        a, b, c = (max(0.0, float(v)) for v in variances)
-        diagonal = 1 / (1 - a)  # of ntk_injected on unit rows with variances summing to 1
-        for relative in RIDGES:
-            options = {**FK20, "ridge": relative * diagonal}
-            scores = [
-                DEQKernelClassifier(recurrent=a, input=b, bias=c, dtype="float32", **options)
-                .fit(rows[train], labels[train])
-                .score(rows[test], labels[test])
-                for train, test in folds
-            ]
-            if np.mean(scores) > best[0]:
-                best = (float(np.mean(scores)), (a, b, c), relative * diagonal)
-    return best[1], best[2], best[0]
+
+    def accuracy(variances, relative: float) -> float:
+        a, b, c = variances
+        ridge = relative / (1 - a)  # the diagonal of ntk_injected on unit rows with variances summing to 1
+        machine = DEQKernelClassifier(recurrent=a, input=b, bias=c, dtype="float32", **{**FK20, "ridge": ridge})
+        scores = [machine.fit(rows[train], labels[train]).score(rows[test], labels[test]) for train, test in folds]
+        return float(np.mean(scores))
+
+    chosen_variances = max(grid, key=lambda variances: accuracy(variances, 1e-3))
+    validated = {relative: accuracy(chosen_variances, relative) for relative in RIDGES}
+    relative = max(validated, key=validated.__getitem__)
+    return chosen_variances, relative / (1 - chosen_variances[0]), validated[relative]
 
 
 def peak_bytes() -> float:

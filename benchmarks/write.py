@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -29,13 +31,13 @@ def _section(result: Mapping[str, Any]) -> str:
         f"## {result['name'].replace('_', ' ')}",
         result["claim"],
         f"Target: {result['target']}. **{result['verdict']}**",
-        _table(result["rows"]),
+        table(result["rows"]),
         f"<sub>{_machine(result)}</sub>",
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
-def _table(rows: list[Mapping[str, Any]]) -> str:
+def table(rows: list[Mapping[str, Any]]) -> str:
     if not rows:
         return ""
     keys = list(dict.fromkeys(key for row in rows for key in row))
@@ -70,3 +72,5 @@ if __name__ == "__main__":
     page = render([json.loads(file.read_text(encoding="utf-8")) for file in files])
     (ROOT / "BENCHMARKS.md").write_text(page, encoding="utf-8")
     print(f"BENCHMARKS.md: {len(files)} claims")
+    if (ROOT / "docs" / "scaling.py").is_file():
+        subprocess.run([sys.executable, "-m", "docs.scaling"], cwd=ROOT, check=True)

@@ -38,7 +38,7 @@ def main() -> None:
                 panels[0].errorbar(WIDTHS, curve["error"], yerr=curve["spread"], **options)
                 panels[1].errorbar(curve["ms"], curve["error"], yerr=curve["spread"], **options)
                 if (activation, kind) == ("relu", "deq"):
-                    guide = 0.62 * curve["error"][3] * (np.array(WIDTHS) / WIDTHS[3]) ** -0.5
+                    guide = 0.35 * curve["error"][3] * (np.array(WIDTHS) / WIDTHS[3]) ** -0.5
         panels[0].plot(WIDTHS, guide, color=COLORS["ink"], lw=1, ls=":", label="slope −1/2")
         for panel in panels:
             panel.set_xscale("log", base=2 if panel is panels[0] else 10)

@@ -13,7 +13,7 @@ HEAD = """# Gallery
 
 Figures and tables of the papers, redone by `notsodeep reproduce NAME`. Each says what the paper reports, what was
 measured here, and whether the two agree; where they do not, why. This page is written by
-`python -m docs.gallery out/reproduce`.
+`python -m docs.gallery out/papers`.
 """
 
 
@@ -66,4 +66,4 @@ def _cell(text: str) -> str:
 
 
 if __name__ == "__main__":
-    print(write(Path(sys.argv[1] if len(sys.argv) > 1 else "out/reproduce")))
+    print(write(Path(sys.argv[1] if len(sys.argv) > 1 else "out/papers")))

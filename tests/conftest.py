@@ -12,8 +12,8 @@ import notsodeep
 # Numba looks only at the file of a compiled function when it decides whether its cache is stale, not at those it
 # calls: after any change in the kernels, all of them are compiled again
 _kernels = Path(notsodeep.__file__).parent / "kernels"
-_newest = max(source.stat().st_mtime for source in _kernels.glob("*.py"))
-for _compiled in _kernels.glob("__pycache__/*.nb[ci]"):
+_newest = max(source.stat().st_mtime for source in _kernels.rglob("*.py"))
+for _compiled in _kernels.rglob("__pycache__/*.nb[ci]"):
     if _compiled.stat().st_mtime < _newest:
         _compiled.unlink(missing_ok=True)
 

@@ -64,8 +64,10 @@ def test_samples_are_what_they_say() -> None:
     [
         "any_activation_costs_a_few_gram_matrices",
         "beats_one_root_per_pair",
+        "blocked_cholesky_keeps_up",
         "deq_ntk_costs_one_gram_matrix",
         "kernel_cost_and_memory_are_quadratic",
+        "theory_preconditions_cg",
     ],
 )
 def test_benchmark_runs(name: str) -> None:

@@ -46,6 +46,7 @@ def test_the_core_works_without_extras() -> None:
     ("code", "extra"),
     [
         ("from notsodeep import nn; nn.DEQNet", "nn"),
+        ("import notsodeep as nsd; nsd.DEQ('relu', 0.2, 0.8).kernel([[1.0]], out='/nowhere.zarr')", "scale"),
         (
             "import tempfile; from notsodeep.data import load; f = tempfile.NamedTemporaryFile(suffix='.parquet'); "
             "load(f.name)",

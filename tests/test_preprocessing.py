@@ -14,7 +14,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import notsodeep as nsd
 from notsodeep import data
-from notsodeep.learn import ZCA, CenterAndScale, PixelNorm, UnitNorm
+from notsodeep.learn import ZCA, CenterAndScale, PixelLift, PixelNorm, UnitNorm
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(200, 6)) @ RNG.normal(size=(6, 6)) + 3.0
@@ -140,3 +140,25 @@ def test_pixel_norm_refuses() -> None:
         PixelNorm(channels=5).fit(np.ones((2, 12)))
     with pytest.raises(nsd.InputError, match="fitted to 12"):
         PixelNorm().fit(images).transform(np.zeros((1, 2, 1, 3)))
+
+
+def test_lifted_pixels_have_norm_one_and_keep_their_brightness():
+    rng = np.random.default_rng(0)
+    images = rng.random((5, 4, 3, 2))
+    images[0, 0, 0] = 0
+    lift = PixelLift().fit(images)
+    lifted = lift.transform(images)
+    assert lifted.shape == (5, 4, 3, 3)
+    np.testing.assert_allclose(np.linalg.norm(lifted, axis=-1), 1, rtol=1e-15)
+    np.testing.assert_allclose(lifted[..., :2] * lift.radius_, images, rtol=1e-14)
+    np.testing.assert_array_equal(lifted[0, 0, 0], [0, 0, 1])
+    brighter = lift.transform(3 * images)  # seen later
+    np.testing.assert_allclose(np.linalg.norm(brighter, axis=-1), 1, rtol=1e-15)
+    assert lift.transform(images.astype(np.float32)).dtype == np.float32
+
+
+def test_images_that_cannot_be_lifted_are_refused():
+    with pytest.raises(nsd.InputError, match="black all over"):
+        PixelLift().fit(np.zeros((2, 3, 3, 1)))
+    with pytest.raises(nsd.InputError, match="fitted to 9"):
+        PixelLift().fit(np.ones((2, 3, 3, 1))).transform(np.ones((2, 3, 4, 1)))

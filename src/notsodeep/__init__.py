@@ -15,8 +15,7 @@ from notsodeep.highdim import (
 )
 from notsodeep.matching import Match, match
 from notsodeep.models import DEQ, ConvDEQ, Explicit, load_model
-
-__version__ = "0.1.0"
+from notsodeep.version import __version__
 
 __all__ = [
     "DEQ",
@@ -33,6 +32,7 @@ __all__ = [
     "NotConvergedError",
     "Spectrum",
     "Statistics",
+    "__version__",
     "activation",
     "activation_names",
     "coefficients",

@@ -25,6 +25,7 @@ app = typer.Typer(
 app.command("match")(match.match)
 app.command("show")(show.show)
 app.command("kernel")(kernel.kernel)
+app.command("verify")(kernel.verify)
 app.command("train")(train.train)
 app.command("fit")(fit.fit)
 app.command("predict")(predict.predict)

@@ -263,6 +263,9 @@ class ConvDEQ(_Description):
     filter_size: int = 3
     padding: str = "zero"
 
+    kinds: ClassVar[tuple[str, ...]] = DEQ.kinds
+    """Names of its kernels."""
+
     def __init__(
         self, activation: ActivationLike, recurrent: float, input: float, filter_size: int = 3, padding: str = "zero"
     ) -> None:
@@ -281,6 +284,18 @@ class ConvDEQ(_Description):
     def well_posed(self) -> Verdict:
         """The finite- and infinite-width conditions with their margins."""
         return _verdict(self.activation, self.recurrent)
+
+    def kernel(self, images: Any, other: Any = None, kind: str | Sequence[str] = "ck", **options: Any) -> Any:
+        """Exact infinite-width kernel; see :func:`notsodeep.kernels.conv.kernel`."""
+        from notsodeep.kernels.conv import kernel
+
+        return kernel(self, images, other, kind=kind, **options)
+
+    def kernel_diag(self, images: Any, kind: str | Sequence[str] = "ck", **options: Any) -> Any:
+        """Diagonal of the kernel, without the matrix; see :func:`notsodeep.kernels.conv.kernel_diag`."""
+        from notsodeep.kernels.conv import kernel_diag
+
+        return kernel_diag(self, images, kind=kind, **options)
 
     def __str__(self) -> str:
         return (

@@ -22,12 +22,13 @@ def panel(request, monkeypatch):
 
 
 @pytest.mark.usefixtures("panel")
-@pytest.mark.parametrize("name", MATRICES)
-@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize(
+    ("name", "dtype"),
+    [(name, "float64") for name in MATRICES]
+    + [(name, "float32") for name, K in MATRICES.items() if np.linalg.cond(K) < 1e6],
+)
 def test_factor_is_scipys(name, dtype):
     K = MATRICES[name].astype(dtype)
-    if dtype == "float32" and np.linalg.cond(K) > 1e6:
-        pytest.skip("beyond single precision")
     rng = np.random.default_rng(1)
     B = rng.standard_normal((len(K), 3))
     shift = rng.uniform(0, 0.1, len(K))

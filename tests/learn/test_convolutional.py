@@ -18,8 +18,6 @@ from sklearn.preprocessing import FunctionTransformer
 import notsodeep as nsd
 from notsodeep.learn import ConvDEQKernelClassifier, ConvDEQKernelRegressor, PixelNorm, load
 
-pytest.importorskip("notsodeep.kernels.conv")
-
 RNG = np.random.default_rng(0)
 IMAGES = RNG.random((24, 5, 6, 3))
 LABELS = np.where(IMAGES[..., 0].mean(axis=(1, 2)) > IMAGES[..., 1].mean(axis=(1, 2)), "red", "green")

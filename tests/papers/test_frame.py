@@ -144,7 +144,7 @@ def test_tables_and_json_say_the_same(tmp_path: Path) -> None:
     content = running.reproduce(example(square), tmp_path)
     folder = tmp_path / "example"
     assert set(content["files"]) <= {path.name for path in folder.iterdir()}
-    assert {"figure.svg", "figure.png", "figure.json", "data.csv", "data.json", "curves.csv"} == set(content["files"])
+    assert {"figure.svg", "figure.png", "data.csv", "data.json", "curves.csv"} == set(content["files"])
     rows = json.loads((folder / "data.json").read_text())
     with (folder / "data.csv").open(newline="") as file:
         table = list(csv.DictReader(file))

@@ -1,7 +1,10 @@
-"""``notsodeep kernel``: the exact kernel matrix of a data file."""
+"""``notsodeep kernel`` and ``notsodeep verify``: the exact kernel matrix of a data file, in memory or tile by tile."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,11 +15,13 @@ from notsodeep import data
 from notsodeep.checks import InputError
 from notsodeep.commands.console import DATA, Json, Limit, emit, new_file, parse_activation, progress, say
 from notsodeep.models import DEQ, load_model
+from notsodeep.scale import verify as check
+from notsodeep.scale.distributed import connect
 
 
 def kernel(
     source: Annotated[str, typer.Argument(metavar="DATA", help=DATA)],
-    out: Annotated[Path, typer.Option(help="The .npy file to write.")],
+    out: Annotated[Path, typer.Option(help="The .npy file to write, or a .zarr directory to write tile by tile.")],
     activation: Annotated[str, typer.Option(help="φ by name.")] = "relu",
     param: Annotated[list[str] | None, typer.Option(help="A parameter of φ, as name=value; repeat.")] = None,
     recurrent: Annotated[float, typer.Option(help="Variance σ_a² of the recurrent weights.")] = 0.2,
@@ -26,31 +31,62 @@ def kernel(
     kind: Annotated[str, typer.Option(help="ck, nngp, ntk, ntk_frozen_input or ntk_injected.")] = "ck",
     dtype: Annotated[str, typer.Option(help="float64 or float32.")] = "float64",
     limit: Limit = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
+    tile: Annotated[int | None, typer.Option(help="Side of a tile of a .zarr directory; about 2048.")] = None,
+    scheduler: Annotated[
+        str | None, typer.Option(help="Compute the tiles on this Dask cluster, tcp://host:port.")
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace an existing .npy file.")] = False,
     json: Json = False,
 ) -> None:
-    """Write the exact infinite-width kernel matrix of a data set."""
-    if out.suffix != ".npy":
-        raise InputError(f"out={str(out)!r} must end in .npy")
+    """Write the exact infinite-width kernel matrix of a data set.
+
+    A .zarr directory is written tile by tile and need not fit in memory. Killed at any moment, the same command
+    continues it; tiles that are damaged are computed again, and a directory of another kernel is refused.
+    """
+    if out.suffix not in (".npy", ".zarr"):
+        raise InputError(f"out={str(out)!r} must end in .npy or .zarr")
     network: Any = (
         load_model(model) if model else DEQ(parse_activation(activation, param or []), recurrent, input, bias)
     )
-    with new_file(out, force=force) as partial:
+    summary = {"out": str(out), "model": network.to_dict(), "kind": kind}
+
+    def compute(write: Callable[..., Any]) -> Any:
         X = data.subsample(data.load(source), limit).X
         text = f"{kind} of {len(X)} samples"
         with progress(text, quiet=json) as step:
-            matrix = network.kernel(X, kind=kind, dtype=dtype, progress=lambda done, total: step(text, done / total))
-        with partial.open("wb") as file:
-            np.save(file, matrix)
-    summary = {
-        "out": str(out),
-        "model": network.to_dict(),
-        "kind": kind,
-        "shape": list(matrix.shape),
-        "dtype": str(matrix.dtype),
-        "trace": float(np.trace(matrix)),
-    }
+            return write(X, kind=kind, dtype=dtype, progress=lambda done, total: step(text, done / max(total, 1)))
+
+    if out.suffix == ".zarr":
+        if force:
+            raise InputError(f"force is for .npy files; delete {str(out)!r} yourself if it is to be replaced")
+        with connect(scheduler) as client:
+            matrix = compute(partial(network.kernel, out=out, tile=tile, client=client))
+        trace = float(matrix.diagonal().sum())
+    else:
+        if tile is not None or scheduler is not None:
+            raise InputError("tile and scheduler are for a .zarr directory; pass --out K.zarr")
+        with new_file(out, force=force) as unfinished:
+            matrix = compute(network.kernel)
+            with unfinished.open("wb") as file:
+                np.save(file, matrix)
+        trace = float(np.trace(matrix))
     if json:
-        emit(summary)
+        emit({**summary, "shape": list(matrix.shape), "dtype": str(matrix.dtype), "trace": trace})
     else:
         say(f"{kind} of {network}", f"{out}: {matrix.shape[0]} × {matrix.shape[1]} {matrix.dtype}")
+
+
+def verify(
+    store: Annotated[Path, typer.Argument(metavar="K.zarr", help="A directory written by notsodeep kernel.")],
+    json: Json = False,
+) -> None:
+    """Check every tile of a kernel on disk; the command that wrote it computes damaged ones again, and only those."""
+    with progress(f"verify {store}", quiet=json) as step:
+        found = check(store, progress=lambda done, total: step(f"verify {store}", done / total))
+    if json:
+        emit({**asdict(found), "sound": found.sound})
+    else:
+        lines = [f"{word}: tile {tile}" for word in ("missing", "damaged") for tile in getattr(found, word)]
+        say(str(found), *lines[:20], *([f"and {len(lines) - 20} more"] if len(lines) > 20 else []))
+    if not found.sound:
+        raise typer.Exit(1)

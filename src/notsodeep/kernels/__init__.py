@@ -4,21 +4,23 @@ from __future__ import annotations
 
 from collections import namedtuple
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, TypeAlias
 
-import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
-from notsodeep.checks import InputError, matrix
+from notsodeep.checks import matrix
 from notsodeep.kernels.blocks import Blocks, KernelBlocks, check_depth, exact_diagonal, precision_of, supported
-from notsodeep.kernels.info import KernelInfo
+from notsodeep.kernels.conv import ConvBlocks
+from notsodeep.kernels.deliver import deliver
+from notsodeep.kernels.info import ConvInfo, KernelInfo
 from notsodeep.kernels.kinds import requested_kinds
 from notsodeep.kernels.plans import network_levels
 from notsodeep.kernels.samples import Samples
-from notsodeep.models import DEQ, Explicit
+from notsodeep.models import DEQ, ConvDEQ, Explicit
 from notsodeep.progress import Progress
 
-__all__ = ["Blocks", "KernelBlocks", "KernelInfo", "kernel", "kernel_diag"]
+__all__ = ["Blocks", "ConvInfo", "KernelBlocks", "KernelInfo", "blocks", "kernel", "kernel_diag"]
 
 Array: TypeAlias = NDArray[Any]
 
@@ -31,7 +33,9 @@ def kernel(
     kind: str | Sequence[str] = "ck",
     dtype: DTypeLike | None = None,
     depth: int | None = None,
-    out: Array | None = None,
+    out: Array | str | Path | None = None,
+    tile: int | None = None,
+    client: Any = None,
     progress: Progress = None,
     return_info: bool = False,
 ) -> Any:
@@ -51,8 +55,13 @@ def kernel(
         Precision of computation and result; that of X by default.
     depth : int, optional
         The iterate after this many layers instead of the equilibrium [FK20, Thm 1]. DEQ only.
-    out : array (n, m), optional
-        Where to put the result; C-contiguous, of the right dtype. For one kind only.
+    out : array (n, m), or str or Path, optional
+        Where to put the result, for one kind only: an array, C-contiguous and of the right dtype; or a directory
+        ``"K.zarr"``, written tile by tile and resumed if the call is killed (:func:`notsodeep.scale.compute`).
+    tile : int, optional
+        Side of the tiles of a directory `out`; about 2048 by default.
+    client : dask.distributed.Client, optional
+        Compute these tiles on its workers.
     progress : bool or callable, optional
         ``callable(done, total)``, or whether to show a bar; by default a terminal sees one when the call is long.
     return_info : bool
@@ -61,6 +70,7 @@ def kernel(
     Returns
     -------
     array (n, n) or (n, m), or a named tuple of them when several kinds were asked for.
+        A :class:`notsodeep.scale.StoredBlocks` when `out` is a directory.
         With ``return_info=True`` a pair (kernels, info).
 
     Examples
@@ -75,11 +85,17 @@ def kernel(
     >>> k.ck.shape, info.method, info.error < 1e-12
     ((2, 2), 'polynomial', True)
     """
-    blocks = KernelBlocks(model, X, Y, kind=kind, dtype=dtype, depth=depth)
-    result = _output(out, blocks)
-    blocks.planes(slice(None), slice(None), result, progress)
-    answer = result[0] if isinstance(kind, str) else namedtuple("Kernels", blocks.kinds)(*result)
-    return (answer, blocks.info) if return_info else answer
+    source = KernelBlocks(model, X, Y, kind=kind, dtype=dtype, depth=depth)
+    return deliver(source, kind, out, tile=tile, client=client, progress=progress, return_info=return_info)
+
+
+def blocks(
+    model: DEQ | Explicit | ConvDEQ, X: ArrayLike, Y: ArrayLike | None = None, **options: Any
+) -> KernelBlocks | ConvBlocks:
+    """Any rectangle of the kernel of any model; `options` as in its ``kernel`` method: kind, dtype, depth, readout."""
+    if isinstance(model, ConvDEQ):
+        return ConvBlocks(model, X, Y, **options)
+    return KernelBlocks(model, X, Y, **options)
 
 
 def kernel_diag(
@@ -107,19 +123,3 @@ def kernel_diag(
     levels = network_levels(model, samples, depth)
     values = [exact_diagonal(model, name, levels, samples, depth).astype(precision) for name in kinds]
     return values[0] if isinstance(kind, str) else namedtuple("Kernels", kinds)(*values)
-
-
-def _output(out: Array | None, blocks: KernelBlocks) -> Array:
-    shape, kinds = blocks.shape, blocks.kinds
-    if out is None:
-        return np.empty((len(kinds), *shape), blocks.dtype)
-    if len(kinds) > 1:
-        raise InputError(f"out cannot hold {len(kinds)} kernels; ask for one kind at a time")
-    if not isinstance(out, np.ndarray) or out.shape != shape or out.dtype != blocks.dtype:
-        found = f"shape {out.shape}, dtype {out.dtype}" if isinstance(out, np.ndarray) else type(out).__name__
-        raise InputError(f"out has {found}; pass an array of shape {shape} and dtype {blocks.dtype}")
-    if not out.flags.c_contiguous or not out.flags.writeable:
-        raise InputError("out must be writeable and C-contiguous; pass np.empty(...)")
-    if any(given is not None and np.shares_memory(out, given) for given in blocks.samples):
-        raise InputError("out overlaps the samples; pass a separate array")
-    return out[None]

@@ -40,8 +40,11 @@ class Blocks(Protocol):
     def symmetric(self) -> bool:
         """Whether rows and columns are the same samples."""
 
-    def block(self, rows: slice, columns: slice, out: Array | None = None) -> Array:
-        """Return the entries of these rows and columns, written into `out` (C-contiguous) where given."""
+    def block(self, rows: slice, columns: slice, out: Array | None = None, progress: Progress = False) -> Array:
+        """Return the entries of these rows and columns, written into `out` (C-contiguous) where given.
+
+        `progress` may be ignored where nothing long is computed.
+        """
 
     def diagonal(self) -> Array:
         """K(x_i, x_i) of the rows' samples, in float64."""
@@ -123,10 +126,15 @@ class KernelBlocks:
         """The samples as they were given; the second is None when it is the first."""
         return self._first, self._second
 
+    @property
+    def options(self) -> dict[str, Any]:
+        """What else the values depend on."""
+        return {"depth": self.depth}
+
     def astype(self, dtype: DTypeLike) -> KernelBlocks:
         if precision_of(dtype, self._first, self._second) == self.dtype:
             return self
-        return KernelBlocks(self.model, self._first, self._second, kind=self.kinds, dtype=dtype, depth=self.depth)
+        return KernelBlocks(self.model, self._first, self._second, kind=self.kinds, dtype=dtype, **self.options)
 
     def diagonals(self) -> list[Array]:
         """K(x_i, x_i) for each kind, from the variances alone."""
@@ -139,8 +147,8 @@ class KernelBlocks:
     def diagonal(self) -> Array:
         return self.diagonals()[0]
 
-    def block(self, rows: slice, columns: slice, out: Array | None = None) -> Array:
-        return self.planes(rows, columns, None if out is None else out[None], progress=False)[0]
+    def block(self, rows: slice, columns: slice, out: Array | None = None, progress: Progress = False) -> Array:
+        return self.planes(rows, columns, None if out is None else out[None], progress)[0]
 
     def planes(self, rows: slice, columns: slice, out: Array | None = None, progress: Progress = None) -> Array:
         """One rectangle of every kind, shape (kinds, rows, columns)."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["KernelInfo"]
+__all__ = ["ConvInfo", "KernelInfo"]
 
 
 @dataclass(frozen=True)
@@ -40,5 +40,39 @@ class KernelInfo:
     error: float
     recomputed: int
     iterations: int
+    compile_seconds: float
+    seconds: float
+
+
+@dataclass(frozen=True)
+class ConvInfo:
+    """Returned beside a convolutional kernel by ``return_info=True``.
+
+    Attributes
+    ----------
+    method : str
+        ``"newton and chebyshev"`` or ``"layer by layer"``.
+    pairs : int
+        Pairs of images solved; with a pooled readout each offset counts.
+    evaluations : float
+        Newton steps per pair, that is evaluations of the dual activation.
+    iterations : float
+        Linear steps per pair, for Newton and for the tangent kernel together.
+    residual : float
+        Largest residual of a fixed point, relative to its solution.
+    error : float
+        Estimated largest error of an entry relative to √(K_ii K_jj).
+    compile_seconds : float
+        Spent compiling or loading the compiled pass (0 after the first call in a process).
+    seconds : float
+        Wall time, compilation included.
+    """
+
+    method: str
+    pairs: int
+    evaluations: float
+    iterations: float
+    residual: float
+    error: float
     compile_seconds: float
     seconds: float

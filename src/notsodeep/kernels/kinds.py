@@ -8,12 +8,12 @@ from typing import Any
 import numba
 
 from notsodeep.checks import InputError, choice
-from notsodeep.models import DEQ, Explicit
+from notsodeep.models import DEQ, ConvDEQ, Explicit
 
 __all__ = ["combine", "combine_compiled", "kind_codes", "requested_kinds"]
 
 
-def requested_kinds(model: DEQ | Explicit, kind: str | Sequence[str]) -> tuple[str, ...]:
+def requested_kinds(model: DEQ | Explicit | ConvDEQ, kind: str | Sequence[str]) -> tuple[str, ...]:
     """Validate `kind` (one name or several) for the model."""
     names = (kind,) if isinstance(kind, str) else tuple(kind)
     if not names:

@@ -44,7 +44,7 @@ class Samples:
 
     @staticmethod
     def of(X: Array, dtype: Any, parameter: str = "X") -> Samples:
-        X = np.ascontiguousarray(X.view(np.ndarray))
+        X = np.require(X.view(np.ndarray), requirements=["C", "A"])  # off its alignment, NumPy would not use BLAS
         largest, square = np.empty(len(X)), np.empty(len(X))
         row_statistics(X, largest, square)
         if not np.isfinite(largest.sum()):

@@ -11,7 +11,7 @@ from notsodeep.learn.estimators import (
 )
 from notsodeep.learn.features import DEQFeatures
 from notsodeep.learn.persistence import load
-from notsodeep.learn.preprocessing import ZCA, CenterAndScale, PixelNorm, UnitNorm
+from notsodeep.learn.preprocessing import ZCA, CenterAndScale, PixelLift, PixelNorm, UnitNorm
 from notsodeep.learn.products import MatrixBlocks, product
 from notsodeep.learn.solution import Solution
 from notsodeep.learn.solve import solve
@@ -38,6 +38,7 @@ __all__ = [
     "ExplicitKernelRegressor",
     "MatrixBlocks",
     "NotPositiveDefiniteError",
+    "PixelLift",
     "PixelNorm",
     "RidgePath",
     "Solution",

@@ -60,7 +60,7 @@ class Kept:
         self.shape: tuple[int, int] = storage.shape
         self.dtype: np.dtype[Any] = storage.dtype
 
-    def block(self, rows: slice, columns: slice, out: Array | None = None) -> Array:
+    def block(self, rows: slice, columns: slice, out: Array | None = None, progress: Progress = False) -> Array:
         (i0, i1, _), (j0, j1, _) = rows.indices(self.shape[0]), columns.indices(self.shape[1])
         if i1 <= j0:
             part = self._storage[i0:i1, j0:j1]

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from notsodeep.checks import InputError, NotConvergedError
 from notsodeep.learn.products import Operator
+from notsodeep.learn.workers import one_thread
 
 __all__ = ["ConjugateGradients", "relative"]
 
@@ -163,5 +164,6 @@ def _basis(Z: Array) -> Array:
     Z = Z[:, size > 0] / size[size > 0]
     if not Z.shape[1]:
         return Z
-    Q, R, _ = scipy.linalg.qr(Z, mode="economic", pivoting=True, check_finite=False)
+    with one_thread():
+        Q, R, _ = scipy.linalg.qr(Z, mode="economic", pivoting=True, check_finite=False)
     return np.ascontiguousarray(Q[:, np.abs(R.diagonal()) > _DEPENDENT])

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from notsodeep.checks import InputError, count
 from notsodeep.kernels import Blocks
+from notsodeep.kernels.conv import ConvBlocks
 from notsodeep.learn.base import KernelMachine
 from notsodeep.learn.tasks import KernelClassifier, KernelRegressor
 from notsodeep.models import ConvDEQ
@@ -68,13 +69,10 @@ class _ConvMachine(KernelMachine):
         return ConvDEQ(self.activation, self.recurrent, self.input, self.filter_size, self.padding)
 
     def _blocks(self, X: Array, Y: Array | None = None) -> Blocks:
-        from notsodeep.kernels.conv import ConvBlocks  # type: ignore[import-not-found, unused-ignore]
-
-        images = (None if rows is None else rows.reshape(-1, *self.image_shape_) for rows in (X, Y))
-        blocks: Blocks = ConvBlocks(
-            self.model_, *images, kind=self.kind, dtype=self.dtype, depth=self.depth, readout=self.readout
-        )
-        return blocks
+        images = X.reshape(-1, *self.image_shape_)
+        others = None if Y is None else Y.reshape(-1, *self.image_shape_)
+        options: dict[str, Any] = {"kind": self.kind, "dtype": self.dtype, "depth": self.depth, "readout": self.readout}
+        return ConvBlocks(self.model_, images, others, **options)
 
     @property
     def _channels(self) -> int | None:

@@ -32,8 +32,8 @@ class DEQFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
     A linear model on them approaches the kernel machine, the gap falling like m^−1/2, at a cost linear in the number
     of samples.
 
-    ``features="deq"`` solves z = φ(σ_a A z + σ_b B x + σ_0 b)/√m for every sample: the CK of the DEQ itself, in about
-    ten products with an m×m matrix. ``features="explicit"`` evaluates the one or two layers of the matched network:
+    ``features="deq"`` solves z = φ(σ_a A z + σ_b B x + σ_0 b)/√m for every sample: the CK of the DEQ itself, in several
+    products with an m×m matrix. ``features="explicit"`` evaluates the one or two layers of the matched network:
     the CK of the DEQ up to what the high-dimensional equivalence leaves, which is small when the rows have many
     features and nearly equal norms, and does not fall with m.
 
@@ -54,7 +54,7 @@ class DEQFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
     centered : bool
     orthogonal : bool
         Draw the rows of a weight matrix orthogonal within blocks, each still standard normal: the same limit with
-        less noise (a third less for the explicit network of a relu DEQ). False draws them independently.
+        less noise. False draws them independently.
     normalize : {"center", "unit", "none"}
         As in :class:`DEQKernelRegressor`.
     seed : int

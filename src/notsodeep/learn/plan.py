@@ -50,7 +50,7 @@ def choose(blocks: Blocks, k: int, solver: str, budget: float, resumable: bool) 
             f"n = {n} is moderate: a factor costs {operations} and gives errors and determinants too",
         )
     elif solver == "auto":
-        why = f"n = {n} would need {operations} for a factor; iterations with the stored matrix need fewer"
+        why = f"n = {n} would need {operations} for a factor, so products with the kernel are iterated instead"
         if resumable:
             why = "a checkpoint was asked for"
         solver = "cg"

@@ -71,7 +71,7 @@ def precondition(
         ``"equivalent"``: the kernel linearised in the inner products; needs samples. ``"nystrom"``: landmarks drawn
         uniformly. ``"both"``: landmarks for what the linearised kernel leaves. ``"auto"``: both where it pays.
     rank : int, optional
-        Number of landmarks; 9√n when absent, as many as balance their cost with the iterations saved.
+        Number of landmarks; 9√n when absent.
     seed : int
         Of the landmarks and of the fitted block.
     """

@@ -269,6 +269,54 @@ class PixelNorm(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         return tags
 
 
+class PixelLift(TransformerMixin, BaseEstimator):  # type: ignore[misc]
+    """Each pixel x of norm at most r becomes (x/r, √(1 − ‖x‖²/r²)): norm 1 without losing its brightness.
+
+    Grey images need it, whose pixels divided by their norm would all be equal; a black pixel becomes (0, …, 0, 1).
+
+    Attributes
+    ----------
+    radius_ : float
+        r, the largest norm of a pixel in the fitted images; brighter pixels seen later are divided by their own norm.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from notsodeep.learn import PixelLift
+    >>> PixelLift().fit_transform(np.array([0.0, 3.0, 5.0]).reshape(1, 1, 3, 1))[0, 0].round(6)
+    array([[0. , 1. ],
+           [0.6, 0.8],
+           [1. , 0. ]])
+    """
+
+    def fit(self, X: ArrayLike, y: Any = None) -> Self:
+        """Find the brightest pixel."""
+        images = matrix(X, rank=4)
+        self.radius_ = float(np.max(np.linalg.norm(images.astype(np.float64), axis=-1)))
+        if self.radius_ == 0:
+            raise InputError(f"X holds {len(images)} images that are black all over; pass images that vary")
+        self.n_features_in_ = int(np.prod(images.shape[1:]))
+        return self
+
+    def transform(self, X: ArrayLike) -> Array:
+        """Add the channel; (n, P, Q, C) becomes (n, P, Q, C + 1)."""
+        check_is_fitted(self)
+        images = matrix(X, rank=4)
+        if (found := int(np.prod(images.shape[1:]))) != self.n_features_in_:
+            raise InputError(f"X has {found} values a sample but PixelLift was fitted to {self.n_features_in_}")
+        scaled = images / images.dtype.type(self.radius_)
+        square = np.sum(scaled * scaled, axis=-1, keepdims=True)
+        lifted: Array = np.concatenate([scaled, np.sqrt(np.maximum(1 - square, 0))], axis=-1)
+        lifted /= np.sqrt(np.maximum(square, 1))
+        return lifted
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.three_d_array = True
+        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
+        return tags
+
+
 def unit(X: Array, zero: str, what: str) -> tuple[Array, int]:
     """Vectors along the last axis divided by their norms, and how many of them are zero."""
     choice(zero, _ZERO, "zero")

@@ -8,8 +8,9 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
+from notsodeep import kernels
 from notsodeep.checks import InputError, matrix
-from notsodeep.kernels import Blocks, KernelBlocks
+from notsodeep.kernels import Blocks
 from notsodeep.kernels.blocks import precision_of
 from notsodeep.learn.workers import workers
 from notsodeep.progress import Progress, reporter
@@ -50,7 +51,7 @@ class MatrixBlocks:
         self.shape: tuple[int, int] = (n, m)
         self.dtype: np.dtype[Any] = self.matrix.dtype
 
-    def block(self, rows: slice, columns: slice, out: Array | None = None) -> Array:
+    def block(self, rows: slice, columns: slice, out: Array | None = None, progress: Progress = False) -> Array:
         part = self.matrix[rows, columns]
         if out is None:
             return part
@@ -96,6 +97,8 @@ def product(blocks: Blocks, V: ArrayLike, progress: Progress = None) -> Array:
     n, m = blocks.shape
     if len(values) != m:
         raise InputError(f"V has {len(values)} rows but the kernel has {m} columns; pass one row for each")
+    if hasattr(blocks, "product"):  # a kernel on disk or on a cluster has its own way
+        return np.asarray(blocks.product(values, progress=progress))
     vectors = np.ascontiguousarray(values.reshape(m, -1), dtype=np.float64)
     tiles = [
         (slice(i, min(i + _TILE, n)), slice(j, min(j + _TILE, m)))
@@ -118,10 +121,13 @@ def product(blocks: Blocks, V: ArrayLike, progress: Progress = None) -> Array:
 
 def columns(blocks: Blocks, chosen: Array) -> Array:
     """The columns K[:, chosen] in float64, shape (n, len(chosen))."""
-    if isinstance(blocks, KernelBlocks):
-        first, second = blocks.samples
+    if hasattr(blocks, "columns"):
+        return np.asarray(blocks.columns(chosen))
+    if hasattr(blocks, "samples"):
+        source: Any = blocks
+        first, second = source.samples
         landmarks = (first if second is None else second)[chosen]
-        part = KernelBlocks(blocks.model, first, landmarks, kind=blocks.kinds, dtype=blocks.dtype, depth=blocks.depth)
+        part = kernels.blocks(source.model, first, landmarks, kind=source.kinds, dtype=source.dtype, depth=source.depth)
         return part.block(slice(None), slice(None)).astype(np.float64, copy=False)
     if isinstance(blocks, MatrixBlocks):
         return blocks.matrix[:, chosen].astype(np.float64)

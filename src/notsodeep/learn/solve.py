@@ -179,7 +179,7 @@ class _Job:
 def _direct(job: _Job, plan: Plan) -> dict[str, Any]:
     n = len(job.B)
     storage = np.empty((n, n), plan.dtype)
-    job.blocks.astype(plan.dtype).block(slice(None), slice(None), out=storage)
+    job.blocks.astype(plan.dtype).block(slice(None), slice(None), storage, job.progress)
     note = ""
     if plan.dtype == np.float64:
         factor = factorize(storage, job.shift, job.progress)
@@ -216,7 +216,7 @@ def _iterative(
     name = "none" if inverse is None else inverse.name
     if plan.stored:
         storage = np.empty((n, n), plan.dtype)
-        working.block(slice(None), slice(None), out=storage)
+        working.block(slice(None), slice(None), storage, job.progress)
         working = MatrixBlocks(storage, symmetric=True)
     operator = job.operator(working)
     exact = operator if plan.dtype == np.float64 else job.exact
@@ -239,7 +239,7 @@ def _condition_bound(cg: ConjugateGradients, operator: Operator) -> dict[str, An
     energy = np.einsum("ij,ij->j", cg.X, cg.targets - cg.R)  # xᵀA x
     smallest = min([cg.extremes[0], *(energy[size > 0] / size[size > 0])])
     largest = max(cg.extremes[1], largest_eigenvalue(operator, len(cg.X), steps=2, width=4))
-    condition = largest / smallest if smallest > 0 else math.inf
+    condition = float(largest / smallest) if smallest > 0 else math.inf
     return {"condition": condition, "condition_method": "Rayleigh quotients of the iteration: a lower bound"}
 
 

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import numba
 import threadpoolctl
 
-__all__ = ["Workers", "workers"]
+__all__ = ["Workers", "one_thread", "workers"]
 
 Task = TypeVar("Task")
 
@@ -67,9 +67,14 @@ def _controller() -> Any:
     return threadpoolctl.ThreadpoolController()
 
 
+def one_thread() -> Any:
+    """Hold BLAS to one thread: for matrices so small that waking others costs more than it saves."""
+    return _controller().limit(limits=1, user_api="blas")
+
+
 @contextmanager
 def workers() -> Iterator[Workers]:
     """As many workers as Numba has threads, while BLAS is held to one thread per call."""
     count = int(numba.get_num_threads())
-    with _controller().limit(limits=1, user_api="blas"), ThreadPoolExecutor(count) as pool:
+    with one_thread(), ThreadPoolExecutor(count) as pool:
         yield Workers(pool, count)

@@ -103,7 +103,8 @@ def draw(plt: Any, rows: Sequence[Row]) -> Any:
     depths = sorted({row["depth"] for row in finite})
     half = 0.0 if np.isnan(exact.half) else exact.half
     left.axhline(exact.value, color=COLORS["theory"], label=LABELS["exact"])
-    left.axhspan(exact.value - half, exact.value + half, color=COLORS["theory"], alpha=0.15, lw=0)
+    band = (exact.value - half, exact.value + half)
+    left.fill_between([depths[0], depths[-1]], *band, color=COLORS["theory"], alpha=0.15, lw=0)
     for network, color, marker in (("deq", "implicit", "o"), ("plain", "explicit", "s")):
         one = select(finite, network=network)
         look = {"color": COLORS[color], "marker": marker, "label": LABELS[network]}

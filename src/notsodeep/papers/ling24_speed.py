@@ -133,7 +133,8 @@ def draw(plt: Any, rows: Sequence[Row], job: str) -> Any:
                 plot_curve(left, one, f"{who}_ms", "width", label=f"{label}, {who}", **look)
             look = {"color": COLORS["theory"], "marker": marker, "ls": "-" if activation == "relu" else "--"}
             plot_curve(right, one, "ratio", "width", label=f"{label}, implicit / explicit", **look)
-        right.axhspan(*PUBLISHED[job], color=COLORS["shade"], zorder=0, label="published, over another DEQ")
+        ends = [min(row["width"] for row in part), max(row["width"] for row in part)]
+        right.fill_between(ends, *PUBLISHED[job], color=COLORS["shade"], zorder=0, label="published, over another DEQ")
         right.axhline(1.0, color=COLORS["ink"], lw=1)
         for axis in (left, right):
             size_axis(axis, part)

@@ -7,13 +7,16 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from notsodeep.papers.live import plots
+from notsodeep.checks import InputError
+from notsodeep.papers.entry import Entry
+from notsodeep.report.live import from_matplotlib
 from notsodeep.report.page import Part, Picture, Prose, Row, Section, Table, render
+from notsodeep.report.style import style
 
 __all__ = ["page"]
 
 
-def page(records: Sequence[Mapping[str, Any]], out: Path) -> str:
+def page(records: Sequence[Mapping[str, Any]], entries: Mapping[str, Entry], out: Path) -> str:
     """The HTML file about the records of :func:`notsodeep.papers.run.reproduce_all`, whose files are below `out`."""
     quick = any(record.get("quick") for record in records)
     command = "notsodeep reproduce all --quick" if quick else "notsodeep reproduce all"
@@ -25,7 +28,7 @@ def page(records: Sequence[Mapping[str, Any]], out: Path) -> str:
         text += "\n\n**These are quick runs with small sizes: they show that all works, and prove nothing.**"
     rows = [(f"[{one['name']}](#{one['name']})", one["paper"], _verdict(one), *_effort(one)) for one in records]
     lead: list[Part] = [Prose(text), Table(("entry", "where", "verdict", "trials", "seconds"), rows, numbers=False)]
-    return render("The papers, redone", [_section(record, out) for record in records], lead)
+    return render("The papers, redone", [_section(record, entries[record["name"]], out) for record in records], lead)
 
 
 def _verdict(record: Mapping[str, Any]) -> str:
@@ -36,7 +39,7 @@ def _effort(record: Mapping[str, Any]) -> tuple[str, str]:
     return ("–", "–") if "error" in record else (str(record["trials"]["total"]), f"{record['seconds']:.0f}")
 
 
-def _section(record: Mapping[str, Any], out: Path) -> Section:
+def _section(record: Mapping[str, Any], entry: Entry, out: Path) -> Section:
     name = record["name"]
     head = f"{record['paper']}: {record['title']}"
     if "error" in record:
@@ -47,7 +50,7 @@ def _section(record: Mapping[str, Any], out: Path) -> Section:
             f"**{head}**\n\n**Paper says:** {record['paper_says']}.\n\n**We measure:** {record['we_measure']}.\n\n"
             f"**Verdict:** {record['verdict']}."
         ),
-        *_figure(record, out / name),
+        *_figure(entry, out / name),
     ]
     if disagreeing:
         parts.append(
@@ -67,10 +70,16 @@ def _section(record: Mapping[str, Any], out: Path) -> Section:
     return Section(name, parts)
 
 
-def _figure(record: Mapping[str, Any], folder: Path) -> list[Part]:
-    """The panels as live plots, two in a row; the picture where they are not curves."""
-    content = json.loads((folder / "figure.json").read_text(encoding="utf-8"))
-    if not content:
-        return [Picture(folder / "figure.png", f"{record['name']}: {record['title']}")]
-    live = plots(content, record["name"])
+def _figure(entry: Entry, folder: Path) -> list[Part]:
+    """The panels as live plots, two in a row; the picture where they hold what a live plot cannot show."""
+    rows = json.loads((folder / "data.json").read_text(encoding="utf-8"))
+    with style() as plt:
+        drawn = entry.draw(plt, rows)
+        drawn.draw_without_rendering()  # limits and ticks settle
+        try:
+            live = from_matplotlib(drawn)
+        except InputError:
+            return [Picture(folder / "figure.png", f"{entry.name}: {entry.title}")]
+        finally:
+            plt.close(drawn)
     return [Row(live[start : start + 2]) for start in range(0, len(live), 2)]

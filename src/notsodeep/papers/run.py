@@ -14,7 +14,6 @@ from typing import Any
 from notsodeep import __version__
 from notsodeep.checks import InputError, MissingExtraError
 from notsodeep.papers.entry import Entry, Row
-from notsodeep.papers.live import panels
 from notsodeep.papers.page import page
 from notsodeep.papers.trials import Trials, write_text
 from notsodeep.progress import Progress, reporter
@@ -30,8 +29,7 @@ def reproduce(
     """Run one entry and return the content of its ``verdict.json``.
 
     Written to ``<out>/<name>/``: ``trials/`` as they finish; then ``data.csv`` and ``data.json`` (one row a trial),
-    ``curves.csv`` where trials hold lists, ``figure.svg``, ``figure.png``, their curves in ``figure.json`` and, last,
-    ``verdict.json``.
+    ``curves.csv`` where trials hold lists, ``figure.svg``, ``figure.png`` and, last, ``verdict.json``.
 
     Parameters
     ----------
@@ -95,13 +93,14 @@ def reproduce_all(
     """
     records: list[dict[str, Any]] = []
     require_plotly()  # before the work, not after
-    for entry in entries:
+    chosen = {entry.name: entry for entry in entries}
+    for entry in chosen.values():
         try:
             records.append(reproduce(entry, out, quick=quick, progress=progress))
         except (InputError, MissingExtraError, OSError) as error:
             records.append({"name": entry.name, "paper": entry.paper, "title": entry.title, "error": str(error)})
     write_text(out / "summary.json", _json({"quick": quick, "version": __version__, "entries": records}))
-    write_text(out / "index.html", page(records, out))
+    write_text(out / "index.html", page(records, chosen, out))
     return records
 
 
@@ -146,11 +145,7 @@ def _write_rows(rows: Sequence[Row], folder: Path) -> list[str]:
 
 def _write_figure(entry: Entry, rows: Sequence[Row], folder: Path) -> list[str]:
     with style() as plt:
-        figure = entry.draw(plt, rows)
-        figure.draw_without_rendering()  # limits and labels settle
-        live = panels(figure)
-        write_text(folder / "figure.json", _json(live))
-        return [*(path.name for path in save(figure, folder, "figure")), *(["figure.json"] if live else [])]
+        return [path.name for path in save(entry.draw(plt, rows), folder, "figure")]
 
 
 def _csv(lines: Iterable[Sequence[Any]]) -> str:

@@ -1,0 +1,123 @@
+"""The cost of a few single tiles predicts the time of whole kernels, products and factors.
+
+One thread computes, writes, reads and multiplies tiles; from these rates
+
+    kernel   N(N+1)/2 · (compute + write)                    N = n / tile
+    product  N(N+1)/2 · (compute + multiply)                 tiles computed anew
+    factor   kernel + N³/6 · (update + read)
+
+divided by the number of threads. ``docs/scaling.py`` applies the same formulas to sizes and clusters that are not here.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import common
+import numba
+import numpy as np
+from kernel_reference import samples
+
+import notsodeep as nsd
+from notsodeep.kernels import blocks
+from notsodeep.scale import compute, factorize, product
+from notsodeep.scale.pool import one_thread_each
+from notsodeep.scale.products import multiply_tile
+from notsodeep.scale.store import TileStore, locked
+
+AREA = "scale"
+FEATURES, COLUMNS, TILE = 784, 10, 2000
+DEQ = nsd.DEQ("normalized_relu", recurrent=0.25, input=0.25, bias=0.5)
+TOLERANCE = 0.35
+
+
+def rates(tile: int, dtype: str) -> dict[str, float]:
+    """Seconds of one thread for each thing that is done with a tile."""
+    source = blocks(DEQ, samples(2 * tile, FEATURES), kind="ntk", dtype=dtype)
+    span = slice(0, tile), slice(tile, 2 * tile)
+    data, vectors = source.block(*span), np.ones((tile, COLUMNS))
+    out, other = np.empty_like(data), data.T.copy()
+    with tempfile.TemporaryDirectory() as folder, locked(Path(folder) / "K.zarr") as path:
+        store = TileStore.create(path, (tile, tile), (tile, tile), dtype, {"triangle": "full"})
+
+        def update() -> None:
+            nonlocal out
+            out -= data @ other.T
+
+        jobs: dict[str, Callable[[], Any]] = {
+            "compute": lambda: source.block(*span, out),
+            "write": lambda: store.write((0, 0), data),
+            "read": lambda: store.read((0, 0)),
+            "multiply": lambda: multiply_tile(data, vectors, vectors),
+            "update": update,
+        }
+        with one_thread_each():
+            return common.best_times(jobs, repeats=7, warmups=2, budget=60)
+
+
+def predict(job: str, n: int, tile: int, rate: dict[str, float], threads: int) -> float:
+    """Seconds on so many threads, wherever they are."""
+    side = n / tile
+    pairs = side * (side + 1) / 2
+    kernel = pairs * (rate["compute"] + rate["write"])
+    seconds = {
+        "kernel": kernel,
+        "product": pairs * (rate["compute"] + rate["multiply"]),
+        "factor": kernel + side**3 / 6 * (rate["update"] + rate["read"]),
+    }
+    return seconds[job] / threads
+
+
+def measure(job: str, n: int, tile: int, dtype: str) -> float:
+    source = blocks(DEQ, samples(n, FEATURES), kind="ntk", dtype=dtype)
+    with tempfile.TemporaryDirectory() as folder:
+        began = time.perf_counter()
+        if job == "kernel":
+            compute(source, Path(folder) / "K.zarr", tile=tile)
+        elif job == "product":
+            product(source, np.ones((n, COLUMNS)))
+        else:
+            factorize(source, 0.1, Path(folder) / "L.zarr", tile=tile)
+        return time.perf_counter() - began
+
+
+def run(quick: bool = False) -> dict[str, Any]:
+    tile, sizes = (500, (1500,)) if quick else (TILE, (10_000, 20_000))
+    threads = numba.get_num_threads()
+    measured = {dtype: rates(tile, dtype) for dtype in ("float32", "float64")}
+    rows = []
+    for dtype, rate in measured.items():
+        for job in ("kernel", "product", "factor"):
+            for n in sizes:
+                expected, found = predict(job, n, tile, rate, threads), measure(job, n, tile, dtype)
+                rows.append(
+                    {
+                        "job": job,
+                        "dtype": dtype,
+                        "n": n,
+                        "predicted s": expected,
+                        "measured s": found,
+                        "measured / predicted": found / expected,
+                    }
+                )
+    worst = max(abs(np.log(row["measured / predicted"])) for row in rows)
+    met = worst <= np.log1p(TOLERANCE)
+    return {
+        "claim": "Rates of single tiles predict the time of whole kernels, products and factors.",
+        "target": f"within a factor of {1 + TOLERANCE}",
+        "rows": rows,
+        "verdict": f"{'met' if met else 'missed'}: within a factor of {np.exp(worst):.2f}",
+        "rates": measured,
+        "tile": tile,
+        "features": FEATURES,
+        "columns": COLUMNS,
+        "threads": threads,
+    }
+
+
+if __name__ == "__main__":
+    common.main(__file__, run)

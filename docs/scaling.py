@@ -1,0 +1,154 @@
+"""Write ``docs/scaling.md`` from the results of the benchmarks: ``python -m docs.scaling``, from the root."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT / "benchmarks"))
+
+from scaling_model_predicts import predict  # noqa: E402
+from write import table  # noqa: E402
+
+SIZES, WORKERS = (100_000, 1_000_000), (1, 16, 256)
+ITERATIONS = 100
+PRICE = 0.05  # assumed, of an hour of a core, in dollars
+
+HEAD = """# Kernels beyond one memory and one machine
+
+A kernel of n samples has n² entries, and solving with it takes n³/3 operations. This page says what that means in
+hours, bytes and cores, from rates measured on one machine and checked there. It is written by `python -m
+docs.scaling` from the results in `benchmarks/results/`; nothing in it is typed by hand but the formulas and the
+assumed price.
+
+## On disk
+
+```python
+import numpy as np
+import notsodeep as nsd
+from notsodeep.kernels import KernelBlocks
+from notsodeep.learn.out_of_core import solve_out_of_core
+
+X, y = np.random.default_rng(0).standard_normal((1000, 20)), np.ones(1000)
+deq = nsd.DEQ("normalized_relu", recurrent=0.25, input=0.25, bias=0.5)
+K = deq.kernel(X, kind="ntk", out="K.zarr")  # killed at any moment, the same call continues
+K[:3, :3], K.dask_array()
+s = solve_out_of_core(K, y, ridge=0.1, directory="work")  # Cholesky on disk; method="cg" keeps nothing
+s = solve_out_of_core(KernelBlocks(deq, X, kind="ntk"), y, ridge=0.1, directory="work2", method="cg")
+print(s.residual < 1e-6, s.method)
+```
+
+`notsodeep kernel X.npy --kind ntk --out K.zarr` does the first step from the shell, and `notsodeep verify K.zarr`
+checks it. The directory is a zarr array, one file for each tile of about 2048², the upper triangle only; each file
+ends in its own CRC-32C and appears by a rename, complete or not at all. A call that finds the directory keeps the
+tiles that pass their checksum and computes the others, so a kill, a full disk or a flipped bit costs the tiles it
+hit. The manifest names model, kind, samples (SHA-256) and version; a directory of anything else is refused. One
+writer at a time, by a lock that the system releases when its owner dies. Tiles are not forced to the platter one by
+one: what a power cut takes is found by its checksum. They are not compressed: that would take longer than
+computing them.
+
+## On a cluster
+
+```python
+from dask.distributed import Client
+
+client = Client("tcp://scheduler:8786")
+K = deq.kernel(X, kind="ntk", out="K.zarr", client=client)  # or: notsodeep kernel … --scheduler tcp://scheduler:8786
+```
+
+The samples are sent to every worker once. Workers that see the directory write their tiles into it themselves; from
+the others the tiles are sent back and written by the caller, which a few workers are enough to saturate: give larger
+clusters a shared file system. Lost workers are survived. Bits are those of a local run on the same kind of processor,
+because BLAS always has one thread and tiles are what runs in parallel. With `solve_out_of_core(…, client=client)` the
+workers compute the kernel (`method="cholesky"`; the factor is then made by the caller) or the products of every
+iteration (`method="cg"`; only vectors travel). No port is opened unless you ask for a cluster; bind a local one to
+the loopback interface, `LocalCluster(host="127.0.0.1", dashboard_address="127.0.0.1:0")`.
+"""
+
+MODEL = """
+## The model
+
+With N = n / tile, and the seconds one thread needs for a tile as measured:
+
+    kernel into a store    N(N+1)/2 · (compute + write)
+    product                N(N+1)/2 · (compute + multiply)        tiles computed anew, {columns} columns
+    Cholesky on disk       kernel + N³/6 · (update + read)
+
+divided by the number of threads. A store has n²/2 entries, its factor as many; a worker receives n·p entries once, and
+a product moves two vectors for each tile.
+"""
+
+
+def render(results: Mapping[str, Mapping[str, Any]]) -> str:
+    """The whole page."""
+    page = HEAD
+    model = results.get("scaling_model_predicts")
+    if model is None:
+        return page + "\n## The model\n\nNot measured yet; `notsodeep bench scale` does.\n"
+    page += MODEL.format(**model)
+    rates = [
+        {
+            "dtype": dtype,
+            **{f"{job} ms": 1e3 * seconds for job, seconds in rate.items()},
+            "written GB/s": model["tile"] ** 2 * _bytes(dtype) / 1e9 / rate["write"],
+            "read GB/s": model["tile"] ** 2 * _bytes(dtype) / 1e9 / rate["read"],
+        }
+        for dtype, rate in model["rates"].items()
+    ]
+    page += f"\nTiles of {model['tile']}², samples of {model['features']} features, one thread:\n\n{table(rates)}\n"
+    page += f"\n### Checked here\n\n{model['verdict'].capitalize()}, on {model['threads']} threads.\n\n"
+    page += table(model["rows"]) + "\n\n### Predicted\n\n"
+    page += (
+        f"float32, one thread a worker, {model['features']} features; {ITERATIONS} iterations of conjugate gradients\n"
+        f"with {model['columns']} columns; ${PRICE} for an hour of a core is an assumption. Disks and networks are\n"
+        "taken to keep up with the workers: the columns of bytes say what that asks of them.\n\n"
+    )
+    page += table([_forecast(model, n, workers) for n in SIZES for workers in WORKERS]) + "\n"
+    for n in SIZES:
+        hours = predict("factor", n, model["tile"], model["rates"]["float32"], 1) / 3600
+        page += f"\nA Cholesky factor at n = {n:,} takes {hours:,.0f} core hours and {n * n * 2 / 1e9:,.0f} GB.\n"
+    for name, title in (
+        ("out_of_core_costs_little", "On disk or in memory"),
+        ("two_workers_nearly_double", "One worker or two"),
+        ("features_take_over", "When to use `DEQFeatures` instead"),
+    ):
+        if name in results:
+            found = results[name]
+            page += f"\n## {title}\n\n{found['claim']} {found['verdict'].capitalize()}.\n\n{table(found['rows'])}\n"
+    return page
+
+
+def _forecast(model: Mapping[str, Any], n: int, workers: int) -> dict[str, Any]:
+    rate, tile = model["rates"]["float32"], model["tile"]
+    kernel = predict("kernel", n, tile, rate, workers) / 3600
+    iterations = ITERATIONS * predict("product", n, tile, rate, workers) / 3600
+    return {
+        "n": f"{n:,}",
+        "workers": workers,
+        "kernel hours": kernel,
+        "written GB": 2e-9 * n * n,
+        "written GB/s": 2e-9 * n * n / kernel / 3600,
+        "samples sent GB": 4e-9 * n * model["features"] * workers,
+        "kernel $": kernel * workers * PRICE,
+        f"{ITERATIONS} iterations, hours": iterations,
+        "iterations $": iterations * workers * PRICE,
+    }
+
+
+def _bytes(dtype: str) -> int:
+    return {"float32": 4, "float64": 8}[dtype]
+
+
+def stored() -> dict[str, Any]:
+    """The results that are there, by name."""
+    files = sorted((ROOT / "benchmarks" / "results").glob("*.json"))
+    return {file.stem: json.loads(file.read_text(encoding="utf-8")) for file in files}
+
+
+if __name__ == "__main__":
+    (ROOT / "docs" / "scaling.md").write_text(render(stored()), encoding="utf-8")
+    print("docs/scaling.md")

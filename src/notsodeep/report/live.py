@@ -1,0 +1,229 @@
+"""A Matplotlib figure made alive: its axes as interactive plots of a page."""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Any
+
+import numpy as np
+
+from notsodeep.checks import InputError
+from notsodeep.report.page import Plot, color
+from notsodeep.report.style import COLORS, pyplot
+
+__all__ = ["from_matplotlib"]
+
+_DASHES = {"-": "solid", "--": "dash", ":": "dot", "-.": "dashdot"}
+_SYMBOLS = {
+    **{"o": "circle", "s": "square", "^": "triangle-up", "v": "triangle-down", "D": "diamond", ".": "circle"},
+    **{"x": "x-thin", "+": "cross-thin", "_": "line-ew", "*": "star"},
+}
+
+
+def from_matplotlib(figure: Any, *, height: int = 380) -> list[Plot]:
+    """One plot for each axes that shows data, with the titles, labels, scales and limits it has.
+
+    Lines, error bars, bars, steps, dots, filled areas and images are known; anything else that carries data
+    raises `InputError`, and its picture can be shown instead. Colours of the style follow the reader's theme.
+
+    Examples
+    --------
+    >>> from notsodeep.report.live import from_matplotlib
+    >>> from notsodeep.report.style import style
+    >>> with style() as plt:
+    ...     figure, axis = plt.subplots()
+    ...     _ = axis.loglog([1, 10], [1, 0.1], label="∝ n$^{-1}$")
+    ...     (plot,) = from_matplotlib(figure)
+    ...     plt.close(figure)
+    >>> plot.figure["data"][0]["name"], plot.figure["layout"]["xaxis"]["type"]
+    ('∝ n<sup>-1</sup>', 'log')
+    """
+    pyplot()
+    return [_plot(axis, height) for axis in figure.axes if axis.has_data() and axis.get_label() != "<colorbar>"]
+
+
+def _plot(axis: Any, height: int) -> Plot:
+    data = _traces(axis)
+    named = sum(trace["showlegend"] for trace in data)
+    layout = {
+        "xaxis": _axis(axis.xaxis, axis.get_xlim(), axis.get_xscale(), axis.get_xlabel()),
+        "yaxis": _axis(axis.yaxis, axis.get_ylim(), axis.get_yscale(), axis.get_ylabel()),
+        "showlegend": named > 0,
+        "barmode": "overlay",
+        "margin": {"t": 34 + 20 * math.ceil(named / 2)},  # two names a line fit a phone
+    }
+    title = axis.get_title()
+    alt = f"{title or 'Plot'}: {axis.get_ylabel() or 'values'} against {axis.get_xlabel() or 'position'}"
+    names = ", ".join(dict.fromkeys(trace["name"] for trace in data if trace["showlegend"]))
+    return Plot(
+        {"data": data, "layout": layout}, _plain(alt + (f"; {names}" if names else "")), _plain(title), height=height
+    )
+
+
+def _axis(axis: Any, limits: tuple[float, float], scale: str, label: str) -> dict[str, Any]:
+    from matplotlib.ticker import FixedLocator, NullLocator
+
+    low, high = map(float, limits)
+    result: dict[str, Any] = {"title": {"text": _html(label)}}
+    if scale == "log":
+        result |= {"type": "log", "dtick": 1 if max(low, high) > 300 * min(low, high) else "D2", "tickformat": "~g"}
+        low, high = np.log10([low, high]).tolist()
+    elif scale != "linear":
+        raise InputError(f"scale={scale!r} of an axis is not known to a live plot; use linear or log")
+    if isinstance(axis.get_major_locator(), FixedLocator | NullLocator) or axis.units is not None:
+        ticks = axis.get_majorticklocs()
+        result |= {
+            "tickmode": "array",
+            "tickvals": [float(tick) for tick in ticks],
+            "ticktext": [_html(text) for text in axis.get_major_formatter().format_ticks(ticks)],
+        }
+    return {**result, "range": [low, high]}
+
+
+def _traces(axis: Any) -> list[dict[str, Any]]:
+    from matplotlib.collections import LineCollection, PathCollection, PolyCollection
+    from matplotlib.container import BarContainer, ErrorbarContainer
+    from matplotlib.patches import StepPatch
+
+    traces: list[dict[str, Any]] = []
+    done: set[int] = set()
+    for container in axis.containers:
+        if isinstance(container, ErrorbarContainer):
+            line, caps, bars = container.lines
+            done |= {id(part) for part in (line, *caps, *bars)}
+            trace = _line(line, str(container.get_label()))
+            sides = [side for side, there in (("x", container.has_xerr), ("y", container.has_yerr)) if there]
+            for side, spread in zip(sides, bars, strict=True):
+                ends = np.array(spread.get_segments())[:, :, "xy".index(side)]
+                halves = np.abs(ends[:, 1] - ends[:, 0]) / 2
+                trace[f"error_{side}"] = {"type": "data", "array": halves, "thickness": 1.2, "width": 3}
+            traces.append(trace)
+        elif isinstance(container, BarContainer):
+            done |= {id(part) for part in container.patches}
+            traces.append(_bars(container))
+    for line in axis.lines:
+        if id(line) not in done:
+            traces.append(_line(line, line.get_label()))
+    for patch in axis.patches:
+        if isinstance(patch, StepPatch):
+            traces.append(_steps(patch))
+        elif id(patch) not in done:
+            raise _unknown(patch)
+    for part in axis.collections:
+        if id(part) in done:
+            continue
+        if isinstance(part, PathCollection):
+            x, y = np.asarray(part.get_offsets()).T
+            look = {"size": 6, "opacity": part.get_alpha() or 1, "color": _color(part.get_facecolor()[0])}
+            traces.append({**_scatter(part, x, y), "mode": "markers", "marker": look})
+        elif isinstance(part, PolyCollection):
+            for path in part.get_paths():
+                x, y = np.asarray(path.vertices).T
+                look = {"fill": "toself", "fillcolor": _faded(part.get_facecolor()[0], part.get_alpha())}
+                traces.append({**_scatter(part, x, y), "line": {"width": 0}, "hoverinfo": "skip", **look})
+        elif not isinstance(part, LineCollection):
+            raise _unknown(part)
+        else:
+            for x, y in (segment.T for segment in part.get_segments()):
+                look = {"color": _color(part.get_color()[0]), "width": 1.2}
+                traces.append({**_scatter(part, x, y), "line": look, "hoverinfo": "skip", "showlegend": False})
+    for image in axis.images:
+        low, high = image.get_clim()
+        shades = [[0, color("cold")], [0.5, color("middle")], [1, color("warm")]]
+        values = np.asarray(image.get_array(), dtype=np.float32)
+        heat = {"type": "heatmap", "z": values, "zmin": low, "zmax": high, "colorscale": shades}
+        traces.append({**heat, "name": "", "showlegend": False})
+    return traces
+
+
+def _scatter(artist: Any, x: Any, y: Any, label: str | None = None) -> dict[str, Any]:
+    name = artist.get_label() if label is None else label
+    shown = bool(name) and not str(name).startswith("_")  # Matplotlib's names for the nameless
+    values = {"x": np.asarray(x, dtype=np.float64), "y": np.asarray(y, dtype=np.float64)}
+    return {
+        "type": "scatter",
+        "mode": "lines",
+        "name": _html(str(name)) if shown else "",
+        "showlegend": shown,
+        **values,
+    }
+
+
+def _line(line: Any, label: str) -> dict[str, Any]:
+    x, y = (np.atleast_1d(values) for values in line.get_data(orig=False))
+    if line.get_transform() != line.axes.transData and line.axes is not None:  # axhline, axvline
+        blend = line.get_transform() - line.axes.transData
+        x, y = blend.transform(np.column_stack([x, y])).T
+    tint, dash, symbol = (
+        _color(line.get_color()),
+        _DASHES.get(line.get_linestyle()),
+        _SYMBOLS.get(str(line.get_marker())),
+    )
+    mode = "+".join(name for name, there in (("lines", dash), ("markers", symbol)) if there) or "lines"
+    trace = {**_scatter(line, x, y, label), "mode": mode, "line": {"color": tint, "dash": dash or "solid"}}
+    trace["line"]["width"] = float(line.get_linewidth())
+    if symbol:
+        size = 1.3 * float(line.get_markersize())
+        trace["marker"] = {"symbol": symbol, "size": size, "color": tint, "line": {"color": tint, "width": 1.2}}
+    if line.get_alpha() is not None:
+        trace["opacity"] = float(line.get_alpha())
+    return trace
+
+
+def _bars(container: Any) -> dict[str, Any]:
+    boxes = [patch.get_bbox() for patch in container.patches]
+    middle = [(box.x0 + box.x1) / 2 for box in boxes]
+    tints = [_faded(patch.get_facecolor(), None) for patch in container.patches]
+    shape = {"base": [box.y0 for box in boxes], "width": [box.width for box in boxes], "marker": {"color": tints}}
+    trace = _scatter(container, middle, [box.height for box in boxes])
+    del trace["mode"]
+    return {**trace, "type": "bar", **shape}
+
+
+def _steps(patch: Any) -> dict[str, Any]:
+    values, edges, _ = patch.get_data()
+    values = np.append(values, values[-1])
+    low = patch.axes.get_ylim()[0]
+    if patch.axes.get_yscale() == "log":
+        values = np.maximum(values, low / 10)  # a logarithm has no zero
+    trace = _scatter(patch, edges, values)
+    if patch.get_fill():
+        look = {"fill": "tozeroy", "fillcolor": _faded(patch.get_facecolor(), patch.get_alpha())}
+        return {**trace, "line": {"shape": "hv", "width": 0}, **look}
+    dash = _DASHES.get(patch.get_linestyle(), "dash" if isinstance(patch.get_linestyle(), tuple) else "solid")
+    return {**trace, "line": {"shape": "hv", "color": _color(patch.get_edgecolor()), "width": 1.8, "dash": dash}}
+
+
+def _color(value: Any) -> str:
+    """The name of a colour of the style, or its hexadecimal form."""
+    from matplotlib.colors import to_hex
+
+    text = to_hex(value).upper()
+    return next((color(name) for name, known in COLORS.items() if known.upper() == text), text)
+
+
+def _faded(value: Any, alpha: float | None) -> str:
+    """With transparency, which only a colour spelt out can carry."""
+    from matplotlib.colors import to_rgba
+
+    red, green, blue, strength = to_rgba(value, alpha)
+    if strength == 1:
+        return _color(value)
+    return f"rgba({255 * red:.0f},{255 * green:.0f},{255 * blue:.0f},{strength:.3g})"
+
+
+def _html(text: str) -> str:
+    """Mathtext as far as labels use it: powers, indices, bars, norms."""
+    text = re.sub(r"\\bar\{(\w)\}|\\bar (\w)", lambda m: f"{m[1] or m[2]}\u0304", text).replace("\\|", "‖")
+    text = re.sub(r"\^\{([^}]*)\}|\^(\w)", lambda m: f"<sup>{m[1] or m[2]}</sup>", text) if "$" in text else text
+    text = re.sub(r"_\{([^}]*)\}|_(\w)", lambda m: f"<sub>{m[1] or m[2]}</sub>", text) if "$" in text else text
+    return text.replace("$", "").replace("\\", "").replace("\n", "<br>")
+
+
+def _plain(text: str) -> str:
+    return re.sub(r"<[^>]*>", "", _html(text).replace("<br>", " "))
+
+
+def _unknown(artist: Any) -> InputError:
+    return InputError(f"{type(artist).__name__} is not known to a live plot; show the picture of this figure instead")

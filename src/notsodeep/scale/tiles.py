@@ -1,0 +1,178 @@
+"""A kernel, tile by tile, into a store: computed once, resumed, checked and repaired."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from notsodeep.checks import InputError, count
+from notsodeep.kernels.blocks import Blocks
+from notsodeep.progress import Progress, reporter
+from notsodeep.scale.pool import each
+from notsodeep.scale.store import Tile, TileStore, locked, side
+from notsodeep.scale.stored import StoredBlocks
+from notsodeep.version import __version__
+
+__all__ = ["ComputedBlocks", "Verification", "compute", "fingerprint", "verify"]
+
+Array: TypeAlias = NDArray[Any]
+
+
+class ComputedBlocks(Blocks, Protocol):
+    """Blocks that know what they are computed from, such as :class:`notsodeep.kernels.KernelBlocks`."""
+
+    model: Any
+    kinds: tuple[str, ...]
+
+    @property
+    def options(self) -> dict[str, Any]: ...
+
+    @property
+    def samples(self) -> tuple[Array, Array | None]: ...
+
+
+def fingerprint(array: Array) -> str:
+    """SHA-256 over type, shape and values."""
+    digest = hashlib.sha256(f"{array.dtype.str} {array.shape}\n".encode())
+    rows = max(1, (1 << 24) // max(1, array[:1].nbytes))
+    for start in range(0, len(array), rows):
+        digest.update(np.ascontiguousarray(array[start : start + rows]).data.cast("B"))
+    return digest.hexdigest()
+
+
+def manifest(blocks: ComputedBlocks) -> dict[str, Any]:
+    """Everything a kernel depends on."""
+    if len(blocks.kinds) > 1:
+        raise InputError(f"out cannot hold {len(blocks.kinds)} kernels; ask for one kind at a time")
+    first, second = blocks.samples
+    return {
+        "triangle": "upper" if blocks.symmetric else "full",
+        "model": blocks.model.to_dict(),
+        "kind": blocks.kinds[0],
+        **blocks.options,
+        "X": fingerprint(first),
+        "Y": None if second is None else fingerprint(second),
+        "version": __version__,
+    }
+
+
+def compute(
+    blocks: ComputedBlocks,
+    out: str | Path,
+    *,
+    tile: int | None = None,
+    client: Any = None,
+    progress: Progress = None,
+) -> StoredBlocks:
+    """Write every tile of a kernel that `out` does not have yet, and open it.
+
+    Killed at any moment, the same call continues: a tile that is there and passes its checksum is kept, all others
+    are computed. The bits are the same whoever computes them, with however many threads. A store of another model,
+    other data or another version is refused.
+
+    Parameters
+    ----------
+    blocks : KernelBlocks
+        One kind of kernel.
+    out : str or Path
+        The directory, ``K.zarr``; only the upper triangle is written when the kernel is symmetric.
+    tile : int, optional
+        Side of a tile; by default that of the store, or about 2048.
+    client : dask.distributed.Client, optional
+        Compute on its workers: see :mod:`notsodeep.scale.distributed`.
+    progress : bool or callable, optional
+        ``callable(done, total)`` counts tiles.
+    """
+    described = manifest(blocks)
+    with locked(out) as directory:
+        store = TileStore.create(directory, blocks.shape, _sides(blocks, directory, tile), blocks.dtype, described)
+        with reporter("kernel", len(store.tiles()), progress) as report:
+            wanted = set(store.tiles())
+            missing = _invalid(store)
+            finished = len(wanted) - len(missing)
+
+            def moved(done: int, _: int) -> None:
+                report(finished + done, len(wanted))
+
+            moved(0, 0)
+            if client is not None:
+                from notsodeep.scale.distributed import write_tiles
+
+                write_tiles(client, blocks, store, missing, moved)
+            else:
+                each(_writer(blocks, store), missing, moved)
+    return StoredBlocks(directory)
+
+
+def _writer(blocks: Blocks, store: TileStore) -> Callable[[Tile], None]:
+    """Compute and write a tile; every thread keeps its memory, because fresh pages cost as much as the checksum."""
+    own = threading.local()
+
+    def write(tile: Tile) -> None:
+        rows, columns = store.span(tile)
+        shape = rows.stop - rows.start, columns.stop - columns.start
+        if not hasattr(own, "memory"):
+            own.memory = np.empty(store.tile[0] * store.tile[1], store.dtype)
+        store.write(tile, blocks.block(rows, columns, own.memory[: shape[0] * shape[1]].reshape(shape)))
+
+    return write
+
+
+@dataclass(frozen=True)
+class Verification:
+    """What :func:`verify` found, or mended."""
+
+    path: str
+    tiles: int
+    missing: tuple[Tile, ...]
+    damaged: tuple[Tile, ...]
+
+    @property
+    def sound(self) -> bool:
+        return not self.missing and not self.damaged
+
+    def __str__(self) -> str:
+        if self.sound:
+            return f"{self.path}: all {self.tiles} tiles are there and sound"
+        return f"{self.path}: of {self.tiles} tiles {len(self.missing)} are missing and {len(self.damaged)} damaged"
+
+
+def verify(path: str | Path, *, progress: Progress = None) -> Verification:
+    """Check every tile of a store against its checksum; nothing is changed.
+
+    :func:`compute` into the same store computes those it finds missing or damaged, and no others.
+    """
+    store = TileStore(path)
+    with reporter("verify", len(store.tiles()), progress) as report:
+        bad = _invalid(store, report)
+    there = [tile for tile in bad if store.file(tile).exists()]
+    gone = [tile for tile in bad if tile not in set(there)]
+    return Verification(str(store.path), len(store.tiles()), tuple(gone), tuple(there))
+
+
+def _invalid(store: TileStore, report: Any = lambda *_: None) -> Sequence[Tile]:
+    bad: list[Tile] = []
+
+    def check(tile: Tile) -> None:
+        if not store.valid(tile):
+            bad.append(tile)
+
+    each(check, store.tiles(), report)
+    return sorted(bad)
+
+
+def _sides(blocks: Blocks, directory: Path, tile: int | None) -> tuple[int, int]:
+    rows, columns = blocks.shape
+    if tile is not None:
+        wish = count(tile, "tile")
+        return min(wish, rows), min(wish, columns)
+    if (directory / "zarr.json").exists():
+        return TileStore(directory).tile
+    return side(rows), side(columns)

@@ -1,0 +1,58 @@
+"""Shared by the tests of stores and solvers: samples, models, and processes that can be killed."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+from distributed import LocalCluster
+
+import notsodeep as nsd
+from notsodeep.kernels import KernelBlocks, blocks
+
+DEQ = nsd.DEQ("normalized_relu", recurrent=0.25, input=0.25, bias=0.5)
+
+
+def samples(n: int, p: int = 20, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).standard_normal((n, p)) / p**0.5
+
+
+def source(n: int = 100, **options: object) -> KernelBlocks:
+    return blocks(DEQ, samples(n), **{"kind": "ntk", **options})
+
+
+def contents(path: Path) -> dict[str, bytes]:
+    """Every file of a store but its lock."""
+    return {
+        str(file.relative_to(path)): file.read_bytes()
+        for file in sorted(path.rglob("*"))
+        if file.is_file() and file.name != ".lock"
+    }
+
+
+def identities(path: Path) -> dict[str, tuple[int, int]]:
+    """Inode and time of every tile: another one, if it was written again."""
+    tiles = [file for file in sorted(path.glob("c/*/*")) if file.suffix != ".partial"]
+    return {str(file.relative_to(path)): (file.stat().st_ino, file.stat().st_mtime_ns) for file in tiles}
+
+
+def start(code: str, *arguments: object, threads: int = 1) -> subprocess.Popen[str]:
+    """Run `code` in an interpreter of its own that can import this file."""
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join([str(Path(__file__).parents[2]), *filter(None, sys.path)]),
+    }
+    for name in ("OMP", "OPENBLAS", "NUMBA"):
+        environment[f"{name}_NUM_THREADS"] = str(threads)
+    command = [sys.executable, "-c", code, *map(str, arguments)]
+    pipe = subprocess.PIPE
+    return subprocess.Popen(command, env=environment, stdin=pipe, stdout=pipe, stderr=pipe, text=True)
+
+
+def cluster() -> LocalCluster:
+    """Two worker processes on the loopback interface."""
+    addresses = {"host": "127.0.0.1", "dashboard_address": "127.0.0.1:0"}
+    return LocalCluster(n_workers=2, threads_per_worker=1, processes=True, silence_logs=60, **addresses)

@@ -1,0 +1,192 @@
+"""A real cluster of two worker processes on the loopback interface: the same bits, also when one of them dies."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+import pytest
+from distributed import Client, LocalCluster
+from tests.scale import problems
+
+from notsodeep import InputError
+from notsodeep.cli import main
+from notsodeep.kernels import blocks
+from notsodeep.scale import compute, distributed, product, verify
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[LocalCluster]:
+    with problems.cluster() as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def client(cluster: LocalCluster) -> Iterator[Client]:
+    with Client(cluster, set_as_default=False) as connected:
+        yield connected
+
+
+def count_builds() -> None:
+    """On a worker: count how often a kernel is prepared."""
+    from notsodeep.scale import distributed
+
+    plain = distributed.kernels.blocks
+
+    def counted(*arguments: Any, **options: Any) -> Any:
+        distributed.builds += 1
+        return plain(*arguments, **options)
+
+    distributed.builds, distributed.kernels.blocks = 0, counted
+
+
+def builds() -> int:
+    from notsodeep.scale import distributed
+
+    return distributed.builds
+
+
+def test_workers_write_what_a_local_run_writes(client: Client, tmp_path: Path) -> None:
+    compute(problems.source(300), tmp_path / "local.zarr", tile=25)
+    client.run(count_builds)
+    compute(problems.source(300), tmp_path / "far.zarr", tile=25, client=client)
+    assert problems.contents(tmp_path / "local.zarr") == problems.contents(tmp_path / "far.zarr")
+    assert list(client.run(builds).values()) == [1, 1]  # once a worker, not once a tile
+    X, Y = problems.samples(60), problems.samples(40, seed=1)
+    problems.DEQ.kernel(X, Y, out=tmp_path / "two.zarr", client=client)
+    np.testing.assert_allclose(
+        np.asarray(compute(blocks(problems.DEQ, X, Y), tmp_path / "two.zarr")), problems.DEQ.kernel(X, Y), rtol=1e-13
+    )
+
+
+def test_workers_that_do_not_see_the_store_send_their_tiles(
+    client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compute(problems.source(100), tmp_path / "local.zarr", tile=25)
+    seen: list[Any] = []
+    plain = distributed.on_workers
+
+    def elsewhere(client: Any, blocks: Any, job: Any, items: Any, arguments: Any, receive: Any, report: Any) -> None:
+        def far(tile: Any) -> tuple[Any, ...]:
+            tile, span, path, manifest = arguments(tile)
+            # the first worker directory exists nowhere; the second is a store of the same kernel on another disk
+            return tile, span, path and str(tmp_path / ("other.zarr" if tile == (0, 1) else "nowhere.zarr")), manifest
+
+        def note(tile: Any, result: Any) -> bool:
+            seen.append((tile, result is not None))
+            return bool(receive(tile, result))
+
+        plain(client, blocks, job, items, far, note, report)
+
+    compute(problems.source(100), tmp_path / "other.zarr", tile=25)
+    monkeypatch.setattr(distributed, "on_workers", elsewhere)
+    compute(problems.source(100), tmp_path / "far.zarr", tile=25, client=client)
+    assert problems.contents(tmp_path / "local.zarr") == problems.contents(tmp_path / "far.zarr")
+    assert ((0, 1), False) in seen  # written where nobody sees it …
+    assert ((0, 1), True) in seen  # … noticed, and sent the second time
+    assert ((0, 0), True) in seen
+
+
+def test_a_worker_killed_in_the_middle_changes_nothing(client: Client, tmp_path: Path) -> None:
+    compute(problems.source(300), tmp_path / "local.zarr", tile=25)
+    victims = list(client.run(os.getpid).values())
+    assert len(victims) == 2
+    assert os.getpid() not in victims
+    reports: list[int] = []
+
+    def strike(done: int, total: int) -> None:
+        reports.append(done)
+        if done == 15:
+            os.kill(victims[0], signal.SIGKILL)
+
+    compute(problems.source(300), tmp_path / "far.zarr", tile=25, client=client, progress=strike)
+    assert reports[-1] == 78
+    assert reports == sorted(reports)
+    assert problems.contents(tmp_path / "local.zarr") == problems.contents(tmp_path / "far.zarr")
+    client.wait_for_workers(2, timeout=30)
+    assert victims[0] not in client.run(os.getpid).values()
+
+
+def test_all_workers_killed_and_the_samples_with_them(client: Client, tmp_path: Path) -> None:
+    compute(problems.source(300), tmp_path / "local.zarr", tile=25)
+
+    def strike(done: int, total: int) -> None:
+        if done == 15:
+            for victim in client.run(os.getpid).values():
+                os.kill(victim, signal.SIGKILL)
+
+    compute(problems.source(300), tmp_path / "far.zarr", tile=25, client=client, progress=strike)
+    assert problems.contents(tmp_path / "local.zarr") == problems.contents(tmp_path / "far.zarr")
+
+
+def test_products_on_workers_have_the_same_bits(client: Client) -> None:
+    source, V = problems.source(300), np.random.default_rng(1).standard_normal((300, 3))
+    assert np.array_equal(product(source, V, client=client), product(source, V))
+    remote = distributed.ClusterBlocks(source, client).astype("float32")
+    assert remote.dtype == np.float32
+    assert remote.shape == (300, 300)
+    assert np.array_equal(remote.product(V[:, 0]), product(source.astype("float32"), V[:, 0]))
+
+
+def test_an_error_of_the_kernel_is_not_retried(client: Client, tmp_path: Path) -> None:
+    source = problems.source(50)
+    source.kinds = ("no such kind",)  # the workers refuse it
+    with pytest.raises(InputError, match="no such kind"):
+        compute(source, tmp_path / "K.zarr", tile=25, client=client)
+
+
+def test_what_is_no_client_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"must be a dask\.distributed\.Client"):
+        compute(problems.source(50), tmp_path / "K.zarr", client="tcp://127.0.0.1:8786")
+
+
+def test_the_command_takes_a_scheduler(
+    cluster: LocalCluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    np.save(tmp_path / "X.npy", problems.samples(60))
+    command = ["kernel", str(tmp_path / "X.npy"), "--kind", "ntk", "--tile", "25", "--json", "--out"]
+    for name, more in (("local.zarr", []), ("far.zarr", ["--scheduler", cluster.scheduler_address])):
+        with pytest.raises(SystemExit) as ended:
+            main([*command, str(tmp_path / name), *more])
+        assert not ended.value.code
+        assert json.loads(capsys.readouterr().out)["shape"] == [60, 60]
+    assert problems.contents(tmp_path / "local.zarr") == problems.contents(tmp_path / "far.zarr")
+    assert verify(tmp_path / "far.zarr").sound
+
+
+def listening(process: psutil.Process) -> set[str]:
+    return {c.laddr.ip for c in process.net_connections("tcp") if c.status == psutil.CONN_LISTEN}
+
+
+def test_ports_are_opened_on_loopback_only_and_only_by_a_cluster(client: Client, tmp_path: Path) -> None:
+    family = [psutil.Process(pid) for pid in (os.getpid(), *client.run(os.getpid).values())]
+    assert set().union(*map(listening, family)) == {"127.0.0.1"}
+    code = """
+import sys, psutil
+from tests.scale import problems
+from notsodeep.scale import compute
+def look(done, total):
+    opened = psutil.Process().net_connections("inet")
+    assert not opened, opened
+compute(problems.source(50), sys.argv[1], tile=25, progress=look)
+print("none")
+"""
+    process = problems.start(code, tmp_path / "K.zarr")
+    out, err = process.communicate()
+    assert out == "none\n", err
+
+
+def test_a_scheduler_that_does_not_answer_is_one_clear_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"tcp://127.0.0.1:{free.getsockname()[1]}"
+    monkeypatch.setattr(distributed, "_ANSWER", "0.3s")
+    with pytest.raises(InputError, match="does not answer"), distributed.connect(address):
+        pass

@@ -1,0 +1,74 @@
+"""The page on scaling: written from results, its code runs, and the benchmarks behind it run."""
+
+from __future__ import annotations
+
+import importlib
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(autouse=True)
+def benchmarks(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    before = set(sys.modules)
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    yield
+    for name in set(sys.modules) - before:
+        if Path(getattr(sys.modules[name], "__file__", None) or "/").parent == ROOT / "benchmarks":
+            del sys.modules[name]
+
+
+RATES = {"compute": 0.1, "write": 0.02, "read": 0.01, "multiply": 0.005, "update": 0.2}
+MEASURED = {
+    "claim": "c.",
+    "verdict": "met: well",
+    "rows": [{"n": 10, "predicted s": 1.0, "measured s": 1.1}],
+    "rates": {"float32": RATES, "float64": RATES},
+    "tile": 2000,
+    "features": 784,
+    "columns": 10,
+    "threads": 2,
+}
+
+
+def test_the_page_is_what_the_results_say() -> None:
+    page = importlib.import_module("docs.scaling")
+    assert (ROOT / "docs" / "scaling.md").read_text(encoding="utf-8") == page.render(page.stored())
+
+
+def test_predictions_follow_the_rates() -> None:
+    page, model = importlib.import_module("docs.scaling"), importlib.import_module("scaling_model_predicts")
+    # 50 tiles a side: 1275 of them, 0.12 s each
+    assert model.predict("kernel", 100_000, 2000, RATES, 1) == pytest.approx(153.0)
+    assert model.predict("kernel", 100_000, 2000, RATES, 16) == pytest.approx(153.0 / 16)
+    assert model.predict("product", 100_000, 2000, RATES, 1) == pytest.approx(1275 * 0.105)
+    assert model.predict("factor", 100_000, 2000, RATES, 1) == pytest.approx(153.0 + 50**3 / 6 * 0.21)
+    text = page.render({"scaling_model_predicts": MEASURED, "features_take_over": {**MEASURED, "claim": "Later."}})
+    assert "| 100,000 | 1 | 0.0425 | 20 |" in text
+    assert "| 1,000,000 | 256 |" in text
+    assert "`DEQFeatures`" in text
+    assert "Not measured yet" in page.render({})
+
+
+def test_the_code_on_the_page_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    first, second = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "scaling.md").read_text(), flags=re.DOTALL)
+    exec(first, {})
+    assert capsys.readouterr().out == "True cg\n"
+    assert "client=client" in second  # needs a cluster; tests/scale/test_distributed.py runs one
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["out_of_core_costs_little", "two_workers_nearly_double", "scaling_model_predicts"])
+def test_benchmark_runs(name: str) -> None:
+    result: dict[str, Any] = importlib.import_module(name).run(quick=True)
+    assert {"claim", "target", "rows", "verdict"} <= set(result)
+    assert all(row.keys() == result["rows"][0].keys() for row in result["rows"])

@@ -1,0 +1,119 @@
+"""Matplotlib figures as interactive plots, and the page of the reproductions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from notsodeep import InputError
+from notsodeep.report.live import from_matplotlib
+from notsodeep.report.page import Section, render
+from notsodeep.report.reproduction_page import reproduction_page
+from notsodeep.report.style import COLORS, style
+
+X = np.array([1.0, 2.0, 4.0])
+
+
+@pytest.fixture
+def plt() -> Iterator[Any]:
+    with style() as module:
+        yield module
+        module.close("all")
+
+
+def only(figure: Any) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    (plot,) = from_matplotlib(figure)
+    render("t", [Section("s", [plot])])  # Plotly finds every property valid
+    return plot.figure["data"], plot.figure["layout"]
+
+
+def test_lines_and_error_bars(plt: Any) -> None:
+    figure, axis = plt.subplots()
+    axis.errorbar(100 * X, X**2, yerr=[0.1, 0.2, 0.3], color=COLORS["implicit"], marker="s", capsize=3, label="ours")
+    axis.plot(X, X, "--", color="#123456", label="_hidden")
+    axis.set(xlabel="n", ylabel="error", title=r"Rate $\|\bar{G}\| n^{2}$", xlim=(0.5, 5), ylim=(0, 20))
+    (bars, line), layout = only(figure)
+    np.testing.assert_array_equal(bars["y"], X**2)
+    np.testing.assert_allclose(bars["error_y"]["array"], [0.1, 0.2, 0.3])
+    assert (bars["name"], bars["mode"], bars["marker"]["symbol"]) == ("ours", "lines+markers", "square")
+    assert bars["line"]["color"] == "var(--implicit)"
+    assert (line["line"]["dash"], line["line"]["color"], line["showlegend"]) == ("dash", "#123456", False)
+    assert layout["xaxis"]["range"] == [0.5, 5]
+    assert layout["yaxis"]["title"]["text"] == "error"
+    assert from_matplotlib(figure)[0].title == "Rate ‖G\u0304‖ n2"
+
+
+def test_logarithmic_axes_and_fixed_ticks(plt: Any) -> None:
+    figure, axis = plt.subplots()
+    axis.plot(X, X)
+    axis.set(xscale="log", xlim=(1, 100), xticks=[1, 10], xticklabels=["one", "ten"])
+    _, layout = only(figure)
+    assert layout["xaxis"]["range"] == [0, 2]
+    assert layout["xaxis"]["tickvals"] == [1, 10]
+    assert layout["xaxis"]["ticktext"] == ["one", "ten"]
+
+
+def test_bars_steps_dots_areas_images_and_levels(plt: Any) -> None:
+    figure, axes = plt.subplots(2, 3)
+    axes[0, 0].bar(["a", "b"], [1.0, 3.0], label="b")
+    axes[0, 1].stairs([1.0, 2.0], [0, 1, 2], fill=True, alpha=0.5)
+    axes[0, 2].scatter(X, X, color=COLORS["theory"])
+    axes[1, 0].fill_between(X, X, 2 * X, alpha=0.3)
+    axes[1, 1].imshow(np.arange(6.0).reshape(2, 3))
+    axes[1, 2].plot(X, X)
+    axes[1, 2].axhline(2.5, color="black")
+    axes[1, 2].set(xlim=(0, 5), ylim=(0, 5))
+    plots = from_matplotlib(figure)
+    render("t", [Section("s", plots)])
+    bars, steps, dots, area, image, level = (plot.figure["data"][-1] for plot in plots)
+    assert list(bars["y"]) == [1, 3]
+    assert plots[0].figure["layout"]["xaxis"]["ticktext"] == ["a", "b"]
+    assert list(steps["x"]) == [0, 1, 2]
+    assert list(steps["y"]) == [1, 2, 2]
+    assert dots["marker"]["color"] == "var(--theory)"
+    assert area["fill"] == "toself"
+    assert area["fillcolor"].endswith(",0.3)")
+    assert image["z"].shape == (2, 3)
+    np.testing.assert_allclose(level["y"], 2.5)
+    np.testing.assert_allclose(level["x"], [0, 5], atol=1e-9)
+
+
+def test_what_is_not_known_is_refused(plt: Any) -> None:
+    figure, axis = plt.subplots()
+    axis.pie([1, 2])
+    with pytest.raises(InputError, match="Wedge is not known"):
+        from_matplotlib(figure)
+    figure, axis = plt.subplots()
+    axis.plot(X, X)
+    axis.set_xscale("symlog")
+    with pytest.raises(InputError, match="symlog"):
+        from_matplotlib(figure)
+
+
+def test_the_page_of_the_reproductions(plt: Any, tmp_path: Path) -> None:
+    common = {"paper": "[Ling24] Fig. 1", "title": "Errors", "assumptions": ["p/n = 0.8."], "folder": str(tmp_path)}
+    check = {"what": "slope", "paper": "-0.5", "measured": "-0.49 ± 0.02", "agrees": True, "why": ""}
+    wrong = {**check, "agrees": False, "why": "a misprint"}
+    told = {"paper_says": "falls", "we_measure": "falls too", "verdict": "agrees", "checks": [check]}
+    figure, axis = plt.subplots()
+    axis.plot(X, X)
+    figure.savefig(tmp_path / "figure.png")
+    records = [
+        {"name": "ling24-fig1", **common, **told},
+        {"name": "ling24-fig4", **common, **told, "verdict": "disagrees", "checks": [wrong]},
+        {"name": "fk20-table1", "paper": "[FK20] Table 1", "title": "Accuracy", "error": "no data"},
+    ]
+    page = reproduction_page(records, {"ling24-fig1": from_matplotlib(figure)})
+    assert page.count('class="plot"') == 1
+    assert page.count("data:image/png") == 1  # the second has no live plot
+    assert '<a href="#ling24-fig4">ling24-fig4</a>' in page
+    assert "<strong>Verdict:</strong> disagrees." in page
+    assert "<td>no: a misprint</td>" in page
+    assert "<td>-0.49 ± 0.02</td><td>yes</td>" in page
+    assert "<strong>Not run:</strong> no data" in page
+    assert "<dt>figures and tables redone</dt><dd>2</dd>" in page
+    assert "<dt>agree, wholly or in part</dt><dd>1</dd>" in page
