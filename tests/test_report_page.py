@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from tests.browser import in_a_browser, open_browser, wait
 
 import notsodeep as nsd
 from notsodeep import data
@@ -23,16 +22,6 @@ from notsodeep.report.study import Study, study
 
 ROOT = Path(__file__).resolve().parents[1]
 PLOTS = 14  # three activations, three heat maps, three clouds of pairs, two spectra, three of training
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-DRIVER = shutil.which("chromedriver")
-FLAGS = (
-    *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--window-size=1280,900"),
-    *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
-)
-in_a_browser = pytest.mark.skipif(
-    CHROMIUM is None or DRIVER is None,
-    reason="NO CHROMIUM: THE REPORT WAS NOT LOOKED AT (install the packages chromium and chromium-driver)",
-)
 
 
 @pytest.fixture(scope="module")
@@ -78,21 +67,8 @@ def test_few_features_are_told(tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    from selenium import webdriver
-    from selenium.webdriver.chrome.service import Service
-
-    options = webdriver.ChromeOptions()
-    options.binary_location = str(CHROMIUM)
-    for flag in (*FLAGS, f"--user-data-dir={tmp_path_factory.mktemp('chromium')}"):
-        options.add_argument(flag)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
-    driver = webdriver.Chrome(options=options, service=Service(executable_path=DRIVER))
-    driver.get("about:blank")
-    driver.get_log("performance")  # what the browser's own first page asked for
-    try:
+    with open_browser(tmp_path_factory.mktemp("chromium")) as driver:
         yield driver
-    finally:
-        driver.quit()
 
 
 @pytest.fixture
@@ -120,15 +96,6 @@ def read(browser: Any, page: Path) -> Callable[..., Any]:
         return browser
 
     return open_
-
-
-def wait(condition: Callable[[], Any], seconds: float = 60) -> Any:
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        if found := condition():
-            return found
-        time.sleep(0.05)
-    pytest.fail("the browser did not get there in time")
 
 
 def plot(browser: Any, words: str) -> Any:

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import notsodeep as nsd
+from notsodeep import data as datasets
 from notsodeep.papers import errata, ling24_decay, ling24_matching, ling24_spectra, samples
 from notsodeep.papers.registry import ENTRIES
 from notsodeep.papers.run import reproduce
@@ -145,14 +146,24 @@ CERTAIN = {
     "ling24-fig6": "eigenvalues for",
     "ling24-fig7": "eigenvalues for",
     "errata": "all corrected formulas",
+    "ling24-fig3": "only the readout trained: accuracy",
+    "ling24-table1": "is faster",
+    "ling24-table2": "is faster",
+    "ling23-fig1": "",
+    "fk20-fig1": "DEQ-NTK of depth",
 }
+# norms printed for other sizes, and digits in place of MNIST
+PRINTED = {"ling24-fig2", "ling24-fig5", "ling24-fig6", "ling24-fig7"}
 
 
 @pytest.mark.reproduce
 @pytest.mark.parametrize("name", ENTRIES)
 def test_quick_run(name: str, tmp_path: Path) -> None:
     entry = ENTRIES[name]
-    first = reproduce(entry, tmp_path, quick=True)
+    try:
+        first = reproduce(entry, tmp_path, quick=True)
+    except datasets.FetchError as error:
+        pytest.skip(f"NOT TESTED: {error}")
     print(json.dumps(first, indent=1, ensure_ascii=False))
     folder = tmp_path / name
     assert all((folder / file).stat().st_size > 100 for file in first["files"])
@@ -160,7 +171,9 @@ def test_quick_run(name: str, tmp_path: Path) -> None:
     assert first["verdict"].endswith("(quick: small sizes, no proof)")
     assert first["trials"]["measured"] == first["trials"]["total"]
     certain = [check for check in first["checks"] if CERTAIN.get(name, "nothing") in check["what"]]
-    assert all(check["agrees"] for check in certain if "digits" not in check["what"] and "norm" not in check["what"])
+    if name in PRINTED:
+        certain = [check for check in certain if "digits" not in check["what"] and "norm" not in check["what"]]
+    assert all(check["agrees"] for check in certain)
     if name == "errata":  # every misprint shows; only the corrected formulas decay
         assert [check["agrees"] for check in first["checks"]] == [False] * 10 + [True]
     again = reproduce(entry, tmp_path, quick=True)

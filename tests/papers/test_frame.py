@@ -255,6 +255,8 @@ def test_the_list(capsys: pytest.CaptureFixture[str]) -> None:
     [
         (("ling24-fig11",), "did you mean 'ling24-fig1'?"),
         ((), "pass one or several entries, or all"),
+        (("all", "--data", "vgg.npz"), "data goes with single entries"),
+        (("errata", "--data", "vgg.npz"), "errata takes no other data"),
     ],
 )
 def test_bad_names(arguments: tuple[str, ...], message: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -275,7 +277,9 @@ def test_the_command_runs_entries(
     text = capsys.readouterr().out
     assert "verdict      agrees" in text
     assert "4 were there already" in text
+    assert "all of it on one page" in text
     assert (tmp_path / "summary.json").is_file()
+    assert (tmp_path / "index.html").is_file()
     (tmp_path / "file").write_text("")
     assert call("reproduce", "example", "--out", str(tmp_path / "file")) == 2
     assert "is a file; pass a directory" in capsys.readouterr().err

@@ -17,6 +17,10 @@ def reproduce(
     out: Annotated[
         Path | None, typer.Option(help="Where results go; out/papers, or out/papers-quick with --quick.")
     ] = None,
+    data: Annotated[
+        str | None,
+        typer.Option(help="Classify these features instead: a data set, or a file with X, y, X_test, y_test."),
+    ] = None,
     list_: Annotated[bool, typer.Option("--list", help="List the entries and stop.")] = False,
     json: Json = False,
 ) -> None:
@@ -40,14 +44,18 @@ def reproduce(
     from notsodeep.papers.run import reproduce, reproduce_all
 
     if everything:
+        if data is not None:
+            raise InputError("data goes with single entries, such as ling24-fig3, not with all")
         records = reproduce_all(chosen, target, quick=quick, progress=progress)
     else:
-        records = [reproduce(entry, target, quick=quick, progress=progress) for entry in chosen]
+        records = [reproduce(entry, target, quick=quick, data=data, progress=progress) for entry in chosen]
     if json:
         emit(records)
     else:
         for record in records:
             _print(record, target)
+    if everything and not json:
+        say(f"all of it on one page: {target / 'index.html'}")
     failed = [record["name"] for record in records if "error" in record]
     if failed:
         raise InputError(f"could not run {', '.join(failed)}; the reasons are in {target / 'summary.json'}")

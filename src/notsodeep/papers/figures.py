@@ -9,9 +9,9 @@ import numpy as np
 
 from notsodeep.papers.entry import Row
 from notsodeep.papers.summary import curve
-from notsodeep.report.style import COLORS
+from notsodeep.report.style import COLORS, plain_log_ticks
 
-__all__ = ["SERIES", "error_axis", "plain_log_ticks", "plot_curve"]
+__all__ = ["SERIES", "error_axis", "plot_curve", "size_axis"]
 
 # told apart by colour and by marker
 SERIES: tuple[dict[str, str], ...] = (
@@ -32,27 +32,24 @@ def plot_curve(axis: Any, rows: Sequence[Row], y: str, x: str = "n", **look: Any
 
 def error_axis(axis: Any, rows: Sequence[Row], columns: Sequence[str] = ("error",), *, reference: bool = False) -> None:
     """Log-log over n with plain ticks, limits that fit the means, and on demand the line n^−1/2 through the middle."""
-    from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
-
     places = sorted({row["n"] for row in rows})
-    axis.set(xscale="log", yscale="log", xlabel="number of samples n")
+    size_axis(axis, rows, "n", "number of samples n")
+    axis.set_yscale("log")
     values = np.array([row[column] for row in rows for column in columns])
     if reference:
         middle, center = np.exp(np.mean(np.log(values))), np.exp(np.mean(np.log(places)))
         ends = np.array([places[0], places[-1]], dtype=float)
-        axis.plot(ends, middle * np.sqrt(center / ends), color=COLORS["ink"], lw=1.2, ls="--", label="∝ n$^{-1/2}$")
+        axis.plot(ends, middle * np.sqrt(center / ends), color=COLORS["ink"], lw=1.2, ls="--", label="∝ 1/√n")
     axis.set_ylim(values.min() / 1.6, values.max() * 1.6)
-    axis.xaxis.set_major_locator(FixedLocator(places))
-    axis.xaxis.set_minor_locator(NullLocator())
-    axis.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     plain_log_ticks(axis.yaxis)
 
 
-def plain_log_ticks(axis: Any) -> None:
-    """0.5, 1, 2, 5 … where they fit, powers of ten otherwise; written plainly."""
-    from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
+def size_axis(axis: Any, rows: Sequence[Row], column: str = "width", label: str = "width m") -> None:
+    """Logarithmic, with a tick at every width, or at every other one where there are many."""
+    from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
-    low, high = axis.get_view_interval()
-    axis.set_major_locator(LogLocator(subs=(1, 2, 5) if high < 300 * low else (1,)))
-    axis.set_minor_locator(NullLocator())
-    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    places = sorted({row[column] for row in rows})
+    axis.set(xscale="log", xlabel=label)
+    axis.xaxis.set_major_locator(FixedLocator(places if len(places) < 6 else places[1::2]))
+    axis.xaxis.set_minor_locator(NullLocator())
+    axis.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))

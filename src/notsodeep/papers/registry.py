@@ -3,12 +3,32 @@
 from __future__ import annotations
 
 from notsodeep.checks import choice
-from notsodeep.papers import errata, ling24_decay, ling24_matching, ling24_spectra
+from notsodeep.papers import (
+    errata,
+    fk20_accuracy,
+    fk20_depth,
+    ling23_training,
+    ling24_accuracy,
+    ling24_decay,
+    ling24_matching,
+    ling24_spectra,
+    ling24_speed,
+)
 from notsodeep.papers.entry import Entry
 
 __all__ = ["ENTRIES", "find"]
 
-_MODULES = (ling24_decay, ling24_matching, ling24_spectra, errata)
+_MODULES = (
+    ling24_decay,
+    ling24_matching,
+    ling24_accuracy,
+    ling24_spectra,
+    ling24_speed,
+    ling23_training,
+    fk20_depth,
+    fk20_accuracy,
+    errata,
+)
 
 ENTRIES: dict[str, Entry] = {
     entry.name: entry

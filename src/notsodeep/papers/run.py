@@ -7,21 +7,25 @@ import io
 import json
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 from notsodeep import __version__
 from notsodeep.checks import InputError, MissingExtraError
 from notsodeep.papers.entry import Entry, Row
+from notsodeep.papers.page import page
 from notsodeep.papers.trials import Trials, write_text
 from notsodeep.progress import Progress, reporter
+from notsodeep.report.page import require_plotly
 from notsodeep.report.style import pyplot, save, style
 
 __all__ = ["collect", "reproduce", "reproduce_all"]
 
 
-def reproduce(entry: Entry, out: Path, *, quick: bool = False, progress: Progress = None) -> dict[str, Any]:
+def reproduce(
+    entry: Entry, out: Path, *, quick: bool = False, data: str | None = None, progress: Progress = None
+) -> dict[str, Any]:
     """Run one entry and return the content of its ``verdict.json``.
 
     Written to ``<out>/<name>/``: ``trials/`` as they finish; then ``data.csv`` and ``data.json`` (one row a trial),
@@ -33,12 +37,20 @@ def reproduce(entry: Entry, out: Path, *, quick: bool = False, progress: Progres
     out : Path
     quick : bool
         Small sizes; says so in the verdict.
+    data : str, optional
+        Another data set in place of the paper's, by name or file, for entries that classify (``ling24-fig3`` and
+        the like): features of a pretrained network, say.
     progress : bool, callable or None
         See :func:`notsodeep.progress.reporter`.
     """
     pyplot()  # a missing extra is reported before the work, not after
-    folder = _folder(entry, out, quick)
     sizes = entry.quick if quick else entry.full
+    if data is not None:
+        if not isinstance(sizes.get("data"), tuple):
+            raise InputError(f"{entry.name} takes no other data; leave out data={data!r}")
+        sizes = {**sizes, "data": (data,)}
+        entry = replace(entry, name=f"{entry.name}-{Path(data).stem}")  # beside the paper's, not over it
+    folder = _folder(entry, out, quick)
     plan = list(entry.plan(**sizes))
     trials = Trials(folder / "trials", entry.name, entry.revision)
     began = time.perf_counter()
@@ -74,18 +86,21 @@ def reproduce(entry: Entry, out: Path, *, quick: bool = False, progress: Progres
 def reproduce_all(
     entries: Iterable[Entry], out: Path, *, quick: bool = False, progress: Progress = None
 ) -> list[dict[str, Any]]:
-    """Run entry after entry and write ``<out>/summary.json``.
+    """Run entry after entry and write ``<out>/summary.json`` and the page ``<out>/index.html``.
 
     What one entry lacks (a data set that cannot be fetched, an extra) does not stop the others: its
     record says why it could not run.
     """
-    records = []
-    for entry in entries:
+    records: list[dict[str, Any]] = []
+    require_plotly()  # before the work, not after
+    chosen = {entry.name: entry for entry in entries}
+    for entry in chosen.values():
         try:
             records.append(reproduce(entry, out, quick=quick, progress=progress))
         except (InputError, MissingExtraError, OSError) as error:
             records.append({"name": entry.name, "paper": entry.paper, "title": entry.title, "error": str(error)})
     write_text(out / "summary.json", _json({"quick": quick, "version": __version__, "entries": records}))
+    write_text(out / "index.html", page(records, chosen, out))
     return records
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -13,8 +12,9 @@ import numpy as np
 
 from notsodeep.checks import InputError
 from notsodeep.report.study import Study
+from notsodeep.report.timing import best_times, one_thread
 
-__all__ = ["Comparison", "Trained", "compare", "possible"]
+__all__ = ["Comparison", "Trained", "compare", "possible", "predict"]
 
 _TOLERANCE = 1e-4  # of the equilibrium: what DEQs are trained with in practice
 
@@ -129,14 +129,8 @@ def compare(
     """
     if study.data.labels is None:
         raise InputError(f"data={study.data.name!r} has no labels; a comparison needs something to learn")
-    import torch
-
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # these networks are small: threads that wait for each other would be all one measures
-    try:
+    with one_thread():
         return _compare(study, study.data.labels, width, epochs, seed, step)
-    finally:
-        torch.set_num_threads(threads)
 
 
 def _compare(study: Study, classes: Any, width: int, epochs: int, seed: int, step: Callable[..., None]) -> Comparison:
@@ -175,9 +169,9 @@ def _compare(study: Study, classes: Any, width: int, epochs: int, seed: int, ste
         histories[name] = train(network, epochs, partial(_report_epoch, step, text))
     sample = torch.as_tensor(X[held], dtype=torch.float32)
     step("timing")
-    inference = _best_times({name: partial(_predict, network, sample) for name, network in networks.items()}, rounds=15)
+    inference = best_times({name: partial(predict, network, sample) for name, network in networks.items()}, rounds=15)
     copies = {name: copy.deepcopy(network) for name, network in networks.items()}
-    epoch = _best_times({name: partial(train, copies[name], 1) for name in networks}, rounds=3)
+    epoch = best_times({name: partial(train, copies[name], 1) for name in networks}, rounds=3)
     trained = {}
     for name, network in networks.items():
         epochs_done = histories[name].epochs
@@ -202,19 +196,9 @@ def _report_epoch(step: Callable[..., None], text: str, epoch: Any, total: int) 
     step(text, epoch.epoch / total)
 
 
-def _predict(network: Any, sample: Any) -> None:
+def predict(network: Any, sample: Any) -> None:
+    """One forward pass, for timing."""
     import torch
 
     with torch.inference_mode():
         network.eval()(sample)
-
-
-def _best_times(calls: dict[str, Callable[[], Any]], rounds: int) -> dict[str, float]:
-    """Best seconds of each call, rounds interleaved: a busy moment of the machine hits all alike."""
-    best = dict.fromkeys(calls, float("inf"))
-    for _ in range(rounds):
-        for name, call in calls.items():
-            began = time.perf_counter()
-            call()
-            best[name] = min(best[name], time.perf_counter() - began)
-    return best

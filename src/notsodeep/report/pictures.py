@@ -11,7 +11,7 @@ import numpy as np
 from notsodeep.report import views
 from notsodeep.report.compare import Comparison
 from notsodeep.report.study import Study
-from notsodeep.report.style import COLORS, save, style
+from notsodeep.report.style import COLORS, plain_log_ticks, save, style
 
 __all__ = ["draw"]
 
@@ -69,7 +69,7 @@ def _spectra(plt: Any, study: Study) -> Any:
     if len(bins.outliers):
         height = np.full(len(bins.outliers), 1.5 * bins.floor)
         left.plot(bins.outliers, height, "v", ms=7, color=COLORS["theory"], label="its outliers", ls="none")
-    _plain_log_ticks(left.xaxis)
+    plain_log_ticks(left.xaxis)
     left.legend(loc="upper right")
 
     ranks = np.arange(1, len(top.implicit) + 1)
@@ -77,19 +77,9 @@ def _spectra(plt: Any, study: Study) -> Any:
     right.plot(ranks, top.explicit, "+", ms=8, mew=1.6, color=COLORS["explicit"], label="explicit, matched")
     right.plot(ranks, top.equivalent, "_", ms=9, mew=1.8, color=COLORS["theory"], label="equivalent")
     right.set(yscale="log", xlabel="rank", ylabel="eigenvalue", title=f"The {len(ranks)} largest")
-    _plain_log_ticks(right.yaxis)
+    plain_log_ticks(right.yaxis)
     right.legend(loc="upper right")
     return figure
-
-
-def _plain_log_ticks(axis: Any) -> None:
-    """0.5, 1, 2, 5, 10 … instead of powers of ten."""
-    from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
-
-    low, high = axis.get_view_interval()
-    axis.set_major_locator(LogLocator(subs=(1, 2, 5) if high < 500 * low else (1,)))
-    axis.set_minor_locator(NullLocator())
-    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
 
 
 def _closeness(plt: Any, study: Study) -> Any:

@@ -10,7 +10,7 @@ from typing import Any
 
 from notsodeep.checks import MissingExtraError
 
-__all__ = ["COLORS", "THEMES", "pyplot", "save", "style"]
+__all__ = ["COLORS", "THEMES", "plain_log_ticks", "pyplot", "save", "style"]
 
 # Okabe & Ito's palette, brighter on dark ground; the same thing has the same colour in every picture, plot and page
 THEMES: dict[str, dict[str, str]] = {
@@ -106,3 +106,13 @@ def save(figure: Any, folder: Path, name: str) -> tuple[Path, Path]:
         figure.savefig(path, bbox_inches="tight", metadata=metadata)
     pyplot().close(figure)
     return paths
+
+
+def plain_log_ticks(axis: Any) -> None:
+    """0.5, 1, 2, 5 … where they fit, powers of ten otherwise; written plainly."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
+
+    low, high = axis.get_view_interval()
+    axis.set_major_locator(LogLocator(subs=(1, 2, 5) if high < 300 * low else (1,)))
+    axis.set_minor_locator(NullLocator())
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))

@@ -1,0 +1,85 @@
+"""One page about all reproductions: what the papers say, what was measured, and the figures, alive."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from notsodeep.checks import InputError
+from notsodeep.papers.entry import Entry
+from notsodeep.report.live import from_matplotlib
+from notsodeep.report.page import Part, Picture, Prose, Row, Section, Table, render
+from notsodeep.report.style import style
+
+__all__ = ["page"]
+
+
+def page(records: Sequence[Mapping[str, Any]], entries: Mapping[str, Entry], out: Path) -> str:
+    """The HTML file about the records of :func:`notsodeep.papers.run.reproduce_all`, whose files are below `out`."""
+    quick = any(record.get("quick") for record in records)
+    command = "notsodeep reproduce all --quick" if quick else "notsodeep reproduce all"
+    text = (
+        f"Figures and tables of [Ling24], [Ling23] and [FK20], redone by `{command}`. Each says what the paper "
+        "reports, what was measured here, and whether the two agree; where they do not, why."
+    )
+    if quick:
+        text += "\n\n**These are quick runs with small sizes: they show that all works, and prove nothing.**"
+    rows = [(f"[{one['name']}](#{one['name']})", one["paper"], _verdict(one), *_effort(one)) for one in records]
+    lead: list[Part] = [Prose(text), Table(("entry", "where", "verdict", "trials", "seconds"), rows, numbers=False)]
+    return render("The papers, redone", [_section(record, entries[record["name"]], out) for record in records], lead)
+
+
+def _verdict(record: Mapping[str, Any]) -> str:
+    return "could not run" if "error" in record else str(record["verdict"]).partition(" (")[0]
+
+
+def _effort(record: Mapping[str, Any]) -> tuple[str, str]:
+    return ("–", "–") if "error" in record else (str(record["trials"]["total"]), f"{record['seconds']:.0f}")
+
+
+def _section(record: Mapping[str, Any], entry: Entry, out: Path) -> Section:
+    name = record["name"]
+    head = f"{record['paper']}: {record['title']}"
+    if "error" in record:
+        return Section(name, [Prose(f"**{head}**\n\nCould not run: {record['error']}")])
+    disagreeing = [check for check in record["checks"] if not check["agrees"]]
+    parts: list[Part] = [
+        Prose(
+            f"**{head}**\n\n**Paper says:** {record['paper_says']}.\n\n**We measure:** {record['we_measure']}.\n\n"
+            f"**Verdict:** {record['verdict']}."
+        ),
+        *_figure(entry, out / name),
+    ]
+    if disagreeing:
+        parts.append(
+            Table(
+                ("what disagrees", "paper", "here", "why"),
+                [(one["what"], one["paper"], one["measured"], one["why"] or "–") for one in disagreeing],
+                numbers=False,
+            )
+        )
+    agreeing = len(record["checks"]) - len(disagreeing)
+    parts.append(Prose(f"{agreeing} of {len(record['checks'])} checks agree."))
+    if record["assumptions"]:
+        rows = [(str(place), text) for place, text in enumerate(record["assumptions"], 1)]
+        parts.append(Table(("", "what the paper leaves open, and what was chosen"), rows, numbers=False))
+    links = ", ".join(f"[{file}]({name}/{file})" for file in (*record["files"], "verdict.json"))
+    parts.append(Prose(f"Files: {links}"))
+    return Section(name, parts)
+
+
+def _figure(entry: Entry, folder: Path) -> list[Part]:
+    """The panels as live plots, two in a row; the picture where they hold what a live plot cannot show."""
+    rows = json.loads((folder / "data.json").read_text(encoding="utf-8"))
+    with style() as plt:
+        drawn = entry.draw(plt, rows)
+        drawn.draw_without_rendering()  # limits and ticks settle
+        try:
+            live = from_matplotlib(drawn)
+        except InputError:
+            return [Picture(folder / "figure.png", f"{entry.name}: {entry.title}")]
+        finally:
+            plt.close(drawn)
+    return [Row(live[start : start + 2]) for start in range(0, len(live), 2)]

@@ -1,0 +1,42 @@
+"""Times whose ratios stand even on a busy machine."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+__all__ = ["best_times", "one_thread"]
+
+
+def best_times(calls: Mapping[str, Callable[[], Any]], rounds: int) -> dict[str, float]:
+    """Best seconds of each call, rounds interleaved: a busy moment of the machine hits all alike.
+
+    Examples
+    --------
+    >>> from time import sleep
+    >>> times = best_times({"short": lambda: sleep(0.001), "long": lambda: sleep(0.02)}, rounds=2)
+    >>> times["short"] < times["long"]
+    True
+    """
+    best = dict.fromkeys(calls, float("inf"))
+    for _ in range(rounds):
+        for name, call in calls.items():
+            began = time.perf_counter()
+            call()
+            best[name] = min(best[name], time.perf_counter() - began)
+    return best
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """PyTorch on one thread inside: small networks would otherwise measure threads that wait for each other."""
+    import torch
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
