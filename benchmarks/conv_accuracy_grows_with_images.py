@@ -22,8 +22,10 @@ PUBLISHED = 37.49  # percent, 2000 training and 10 000 test images [FK20, Table 
 RIDGES = np.array([1e-4, 1e-3, 3e-3, 1e-2, 3e-2, 1e-1])  # in units of K(x, x)
 LEAST = f"{RIDGES[0]:g}·K(x, x)"
 DRAWS = 5
-FULL = {"draw": 2000, "wide": 10_000, "all": 20_000, "test": 10_000, "few": 2000, "grey": 4000, "pooled": 500}
-QUICK = {"draw": 60, "wide": 120, "all": 160, "test": 80, "few": 40, "grey": 60, "pooled": 20}
+# CIFAR-10: draws come from the first `pool` training images and are tested on `test` images; `wide` training images at
+# once on the first `few` test images; then `more` of them; MNIST; images shrunk and pooled
+FULL = {"draw": 2000, "pool": 4000, "wide": 10_000, "more": 0, "test": 10_000, "few": 2000, "grey": 4000, "pooled": 500}
+QUICK = {"draw": 60, "pool": 100, "wide": 120, "more": 40, "test": 80, "few": 40, "grey": 60, "pooled": 20}
 
 
 def run(quick: bool = False) -> dict:
@@ -50,20 +52,22 @@ def cifar(sizes: dict, folder: Path) -> list[dict]:
     from notsodeep.learn import PixelNorm
 
     loaded = data.load("cifar10")
-    norm = PixelNorm().fit(loaded.images[: sizes["all"]])
-    images, tests = norm.transform(loaded.images[: sizes["all"]]), norm.transform(loaded.images_test[: sizes["test"]])
-    labels, labels_test = loaded.labels[: sizes["all"]], loaded.labels_test[: sizes["test"]]
-    wide, few = sizes["wide"], sizes["few"]
-    # the first part is tested on all test images, the rest on the first few
-    near = stored(folder / "cifar10-test.zarr", tests, images[:wide])
+    pool, wide, few = sizes["pool"], sizes["wide"], sizes["few"]
+    count = wide + sizes["more"]
+    norm = PixelNorm().fit(loaded.images[:count])
+    images, tests = norm.transform(loaded.images[:count]), norm.transform(loaded.images_test[: sizes["test"]])
+    labels, labels_test = loaded.labels[:count], loaded.labels_test[: sizes["test"]]
+    pooled = stored(folder / "cifar10-test-pool.zarr", tests, images[:pool])
     K = stored(folder / "cifar10-train.zarr", images[:wide])
-    rows = draws(K, near, labels[:wide], labels_test, sizes["draw"]) + grown(K, near, labels[:wide], labels_test)
-    if len(images) > wide:
+    rows = draws(K[:pool, :pool], pooled, labels[:pool], labels_test, sizes["draw"])
+    cross = stored(folder / "cifar10-test.zarr", tests[:few], images[:wide])
+    rows += grown(K, cross, labels[:wide], labels_test[:few])
+    if sizes["more"]:
         across = stored(folder / "cifar10-rest-train.zarr", images[wide:], images[:wide])
         rest = stored(folder / "cifar10-rest.zarr", images[wide:])
         far = stored(folder / "cifar10-test-rest.zarr", tests[:few], images[wide:])
         whole = np.block([[K, across.T], [across, rest]])
-        rows += grown(whole, np.hstack([near[:few], far]), labels, labels_test[:few])
+        rows += grown(whole, np.hstack([cross, far]), labels, labels_test[:few])
     return [{"data": "cifar10", **row} for row in rows]
 
 
