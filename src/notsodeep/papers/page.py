@@ -16,7 +16,7 @@ from notsodeep.report.style import style
 __all__ = ["page"]
 
 
-def page(records: Sequence[Mapping[str, Any]], entries: Mapping[str, Entry], out: Path) -> str:
+def page(records: Sequence[Mapping[str, Any]], entries: Sequence[Entry], out: Path) -> str:
     """The HTML file about the records of :func:`notsodeep.papers.run.reproduce_all`, whose files are below `out`."""
     quick = any(record.get("quick") for record in records)
     command = "notsodeep reproduce all --quick" if quick else "notsodeep reproduce all"
@@ -28,7 +28,8 @@ def page(records: Sequence[Mapping[str, Any]], entries: Mapping[str, Entry], out
         text += "\n\n**These are quick runs with small sizes: they show that all works, and prove nothing.**"
     rows = [(f"[{one['name']}](#{one['name']})", one["paper"], _verdict(one), *_effort(one)) for one in records]
     lead: list[Part] = [Prose(text), Table(("entry", "where", "verdict", "trials", "seconds"), rows, numbers=False)]
-    return render("The papers, redone", [_section(record, entries[record["name"]], out) for record in records], lead)
+    sections = [_section(record, entry, out) for record, entry in zip(records, entries, strict=True)]
+    return render("The papers, redone", sections, lead)
 
 
 def _verdict(record: Mapping[str, Any]) -> str:

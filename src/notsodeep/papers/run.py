@@ -93,8 +93,8 @@ def reproduce_all(
     """
     records: list[dict[str, Any]] = []
     require_plotly()  # before the work, not after
-    chosen = {entry.name: entry for entry in entries}
-    for entry in chosen.values():
+    chosen = list(entries)
+    for entry in chosen:
         try:
             records.append(reproduce(entry, out, quick=quick, progress=progress))
         except (InputError, MissingExtraError, OSError) as error:
