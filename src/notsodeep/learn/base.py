@@ -206,7 +206,7 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
             "n_features_in": int(self.n_features_in_),
             "scale": self.preparation_.scale,
             "ridge": self.ridge_,
-            "solution": persistence.plain_fields(self.solution_, without=("coefficients", "factor", "shift")),
+            "solution": persistence.plain_fields(self.solution_, without=("coefficients", "factor", "shift", "weight")),
         }
         return arrays, numbers
 
