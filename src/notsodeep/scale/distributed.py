@@ -66,6 +66,8 @@ class ClusterBlocks:
         self._blocks, self._client = blocks, client
 
     def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):  # of an object being copied, which has no blocks yet
+            raise AttributeError(name)
         return getattr(self._blocks, name)
 
     def astype(self, dtype: DTypeLike) -> ClusterBlocks:
