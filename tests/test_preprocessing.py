@@ -14,7 +14,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import notsodeep as nsd
 from notsodeep import data
-from notsodeep.learn import ZCA, CenterAndScale, PixelNorm, UnitNorm
+from notsodeep.learn import ZCA, CenterAndScale, DEQKernelRegressor, PixelNorm, UnitNorm
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(200, 6)) @ RNG.normal(size=(6, 6)) + 3.0
@@ -140,3 +140,16 @@ def test_pixel_norm_refuses() -> None:
         PixelNorm(channels=5).fit(np.ones((2, 12)))
     with pytest.raises(nsd.InputError, match="fitted to 12"):
         PixelNorm().fit(images).transform(np.zeros((1, 2, 1, 3)))
+
+
+@pytest.mark.parametrize("exponent", [-900, -500, 500, 900])
+def test_samples_of_any_size(exponent: int) -> None:
+    X = np.random.default_rng(0).standard_normal((20, 4)) + 1
+    scaled = np.ldexp(X, exponent)
+    for transformer in (CenterAndScale(), ZCA(), ZCA(epsilon=0)):
+        np.testing.assert_allclose(transformer.fit_transform(scaled), transformer.fit_transform(X), rtol=1e-12)
+    np.testing.assert_allclose(data.prepare(scaled), data.prepare(X), rtol=1e-12)
+    y = X[:, 0]
+    machine = DEQKernelRegressor(ridge=1e-3)
+    expected = machine.fit(X, y).predict(X[:3])
+    np.testing.assert_allclose(machine.fit(scaled, y).predict(scaled[:3]), expected, rtol=1e-9)
