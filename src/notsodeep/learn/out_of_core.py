@@ -15,7 +15,7 @@ from notsodeep.checks import InputError, choice, count, nearest
 from notsodeep.kernels import Blocks
 from notsodeep.learn.condition import largest_eigenvalue
 from notsodeep.learn.conjugate_gradients import ConjugateGradients
-from notsodeep.learn.resources import readable
+from notsodeep.learn.resources import CHECKPOINT, made, readable
 from notsodeep.learn.solution import Solution
 from notsodeep.learn.solve import solve
 from notsodeep.learn.system import System
@@ -87,7 +87,6 @@ def solve_out_of_core(
                 raise InputError(
                     f"{name} is not an option{nearest(name, _OPTIONS)} (choose from {', '.join(_OPTIONS)})"
                 )
-        _make(folder)
         where = "read" if not hasattr(blocks, "samples") else "computed anew"
         answer = solve(
             blocks if client is None else ClusterBlocks(blocks, client),
@@ -99,7 +98,7 @@ def solve_out_of_core(
             max_iterations=max_iterations,
             memory=1,  # the matrix is never kept
             progress=progress,
-            checkpoint=folder / "cg.npz",
+            checkpoint=made(folder) / CHECKPOINT,
             **options,
         )
         return replace(answer, reason=f"out of core was asked for; tiles are {where} in each iteration")
@@ -114,7 +113,7 @@ def _cholesky(system: System, equal: bool, folder: Path, client: Any, tile: int 
     """A factor on disk and its refinement against the kernel; `equal` weights need one number for the diagonal."""
     source: Any = system.blocks
     n = len(system.B)
-    _make(folder)
+    made(folder)
     if client is not None:
         source = compute(source, folder / "kernel.zarr", tile=tile, client=client)
     factor = factorize(
@@ -138,9 +137,3 @@ def _cholesky(system: System, equal: bool, folder: Path, client: Any, tile: int 
     size = n * n * factor.dtype.itemsize / 2
     reason = f"out of core was asked for; the factor takes {readable(size)} on disk"
     return system.answer("cholesky", reason, tiles * factor.store.tile[0] ** 2 * factor.dtype.itemsize, outcome)
-
-
-def _make(folder: Path) -> None:
-    if folder.exists() and not folder.is_dir():
-        raise InputError(f"directory={str(folder)!r} is a file; pass a directory")
-    folder.mkdir(parents=True, exist_ok=True)

@@ -32,7 +32,7 @@ from notsodeep.scale.pool import one_thread_each
 from notsodeep.scale.products import multiply_tile, product
 from notsodeep.scale.store import Tile, TileStore
 
-__all__ = ["ClusterBlocks", "connect", "multiply", "on_workers", "write_tiles"]
+__all__ = ["ClusterBlocks", "connect", "connected", "multiply", "on_workers", "write_tiles"]
 
 Array: TypeAlias = NDArray[Any]
 Job: TypeAlias = Callable[..., Any]
@@ -56,6 +56,16 @@ def connect(address: str | None) -> Iterator[Any]:
     except (OSError, ValueError) as error:
         raise InputError(f"scheduler={address!r} does not answer: {error}") from None
     with client:
+        yield client
+
+
+@contextmanager
+def connected(client: Any) -> Iterator[Any]:
+    """Yield a client: the one that is passed, which stays open, or one of the scheduler at an address."""
+    if isinstance(client, str):
+        with connect(client) as own:
+            yield own
+    else:
         yield client
 
 
