@@ -50,6 +50,9 @@ hit. The manifest names model, kind, samples (SHA-256) and version; a directory 
 writer at a time, by a lock that the system releases when its owner dies. Tiles are not forced to the platter one by
 one: what a power cut takes is found by its checksum. They are not compressed.
 
+The estimators do the same: `DEQKernelClassifier(solver="out_of_core", directory="work")` keeps its factor in `work`;
+a killed fit continues when it is called again; `notsodeep fit` has `--solver out_of_core --directory work`.
+
 ## On a cluster
 
 ```python

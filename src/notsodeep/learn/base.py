@@ -93,11 +93,11 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
         """Values of a pixel, where rows are images."""
         return None
 
-    def _fit(self, X: Array, targets: Array, sample_weight: Any) -> Array | None:
-        """Solve for validated rows and targets (n, k); return which rows were kept, None for all of them."""
+    def _fit(self, X: Array, targets: Array, sample_weight: Any) -> None:
+        """Solve for validated rows and targets (n, k); rows of weight 0 are left out."""
         ridges = self._ridges()
         self.model_ = self._model()
-        weight, kept = None, None
+        weight = None
         if sample_weight is not None:
             weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
             kept = np.flatnonzero(weight)
@@ -112,7 +112,6 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
         self.solution_ = self._solve(blocks, merged)
         self.dual_coef_ = self.solution_.coefficients
         self._after_fit(merged, targets, weight)
-        return kept
 
     def _solve(self, blocks: Blocks, merged: Merged) -> Solution:
         options: dict[str, Any] = {
