@@ -48,8 +48,10 @@ ends in its own CRC-32C and appears by a rename, complete or not at all. A call 
 tiles that pass their checksum and computes the others, so a kill, a full disk or a flipped bit costs the tiles it
 hit. The manifest names model, kind, samples (SHA-256) and version; a directory of anything else is refused. One
 writer at a time, by a lock that the system releases when its owner dies. Tiles are not forced to the platter one by
-one: what a power cut takes is found by its checksum. They are not compressed: that would take longer than
-computing them.
+one: what a power cut takes is found by its checksum. They are not compressed.
+
+The estimators do the same: `DEQKernelClassifier(solver="out_of_core", directory="work")` keeps its factor in `work`;
+a killed fit continues when it is called again; `notsodeep fit` has `--solver out_of_core --directory work`.
 
 ## On a cluster
 

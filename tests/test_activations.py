@@ -273,3 +273,24 @@ def test_a_jump_at_a_given_kink_is_refused() -> None:
 )
 def test_continuous_functions_pass_however_steep_or_kinked(function: Any) -> None:
     assert nsd.activation(function).kinks
+
+
+def shifted(function, by):
+    return lambda x: function(x - by)
+
+
+@pytest.mark.parametrize("by", [0.0, 0.0037, -1.23456])
+@pytest.mark.parametrize(
+    ("function", "steepest"),
+    [
+        (lambda x: x / (1 + np.abs(x)), 1.0),
+        (np.arctan, 1.0),
+        (lambda x: np.tanh(3 * x), 3.0),
+        (lambda x: np.tanh(40 * x), 40.0),
+        (lambda x: np.maximum(x, 0.3 * x), 1.0),
+        (lambda x: 2 * np.exp(-(x**2)), 2 * np.sqrt(2 / np.e)),
+    ],
+)
+def test_the_lipschitz_constant_of_a_callable_is_not_missed_between_points(function, steepest, by):
+    """Too small a constant makes a verdict of well-posedness too hopeful."""
+    assert nsd.activation(shifted(function, by)).lipschitz == pytest.approx(steepest, rel=1e-6)

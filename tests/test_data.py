@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,8 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 import notsodeep as nsd
-from notsodeep import data
+from notsodeep import InputError, data
+from notsodeep.data import formats
 
 X = np.array([[1.0, 2.0, 3.0], [4.0, 5.0, 6.5], [0.0, -1.0, 2.0]])
 
@@ -99,3 +101,59 @@ def test_subsample() -> None:
     assert data.subsample(digits, 5000) is digits
     with pytest.raises(nsd.InputError, match="limit=0"):
         data.subsample(digits, 0)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("1,,3\n4,5,6\n", "a value is missing in record 1"),  # a sample, not a line of names
+        ("1,2\n3,\n", "a value is missing in record 2"),
+        ("1,2\n#3,4\n5,6\n", "could not convert string to float: '#3' in record 2"),
+        ("label,x\n,1\nb,2\n", "column 'label' of a.csv has missing labels"),
+        ("a,b\n1,2\n3\n", "record 3 has 1 values but the first has 2"),
+        ("", "is empty"),
+        ("a,b\n", "is empty"),
+    ],
+)
+def test_no_line_of_a_table_is_lost(text: str, message: str, tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text(text)
+    with pytest.raises(InputError, match=message):
+        data.load(tmp_path / "a.csv")
+
+
+@pytest.mark.parametrize(
+    ("text", "X", "labels"),
+    [
+        ('"x,1",label,z\n1,a,2\n3,b,4\n', [[1, 2], [3, 4]], ["a", "b"]),
+        ("\ufeff1,2\n3,4\n", [[1, 2], [3, 4]], None),
+        ("\ufefflabel,x\nu,1\nv,2\n", [[1], [2]], ["u", "v"]),
+        ("0,1,label\n1,2,u\n3,4,v\n", [[1, 2], [3, 4]], ["u", "v"]),
+        ("label,x\nC#,1\nD,2\n", [[1], [2]], ["C#", "D"]),
+        ("x, label\r\n1, u\r\n\r\n2, v\r\n", [[1], [2]], ["u", "v"]),
+    ],
+)
+def test_tables_as_programs_write_them(
+    text: str, X: list[list[float]], labels: list[str] | None, tmp_path: Path
+) -> None:
+    (tmp_path / "a.csv").write_text(text, encoding="utf-8", newline="")
+    loaded = data.load(tmp_path / "a.csv")
+    np.testing.assert_array_equal(loaded.X, X)
+    assert (None if loaded.labels is None else loaded.labels.tolist()) == labels
+
+
+def test_arrays_and_archives_under_each_others_names(tmp_path: Path) -> None:
+    with (tmp_path / "a.npz").open("wb") as file:
+        np.save(file, np.ones((2, 2)))
+    with (tmp_path / "a.npy").open("wb") as file:
+        np.savez(file, X=np.ones((2, 2)))
+    for name in ("a.npz", "a.npy"):
+        with pytest.raises(InputError, match="cannot be read"):
+            data.load(tmp_path / name)
+
+
+def test_a_compressed_file_does_not_fill_the_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(formats, "_LARGEST", 1 << 20)
+    path = tmp_path / "train-images-idx3-ubyte.gz"
+    path.write_bytes(gzip.compress(bytes(2 << 20)))
+    with pytest.raises(InputError, match="unpacks to more than"):
+        data.load(path)

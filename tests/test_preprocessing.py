@@ -14,7 +14,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import notsodeep as nsd
 from notsodeep import data
-from notsodeep.learn import ZCA, CenterAndScale, PixelLift, PixelNorm, UnitNorm
+from notsodeep.learn import ZCA, CenterAndScale, DEQKernelRegressor, PixelLift, PixelNorm, UnitNorm
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(200, 6)) @ RNG.normal(size=(6, 6)) + 3.0
@@ -162,3 +162,16 @@ def test_images_that_cannot_be_lifted_are_refused():
         PixelLift().fit(np.zeros((2, 3, 3, 1)))
     with pytest.raises(nsd.InputError, match="fitted to 9"):
         PixelLift().fit(np.ones((2, 3, 3, 1))).transform(np.ones((2, 3, 4, 1)))
+
+
+@pytest.mark.parametrize("exponent", [-900, -500, 500, 900])
+def test_samples_of_any_size(exponent: int) -> None:
+    X = np.random.default_rng(0).standard_normal((20, 4)) + 1
+    scaled = np.ldexp(X, exponent)
+    for transformer in (CenterAndScale(), ZCA(), ZCA(epsilon=0)):
+        np.testing.assert_allclose(transformer.fit_transform(scaled), transformer.fit_transform(X), rtol=1e-12)
+    np.testing.assert_allclose(data.prepare(scaled), data.prepare(X), rtol=1e-12)
+    y = X[:, 0]
+    machine = DEQKernelRegressor(ridge=1e-3)
+    expected = machine.fit(X, y).predict(X[:3])
+    np.testing.assert_allclose(machine.fit(scaled, y).predict(scaled[:3]), expected, rtol=1e-9)

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
-from notsodeep.callables import PROBE_RADIUS, call_elementwise, central_difference, find_kinks, refuse_jumps
+from notsodeep.callables import PROBE_RADIUS, call_elementwise, central_difference, find_kinks, refuse_jumps, steepest
 from notsodeep.checks import InputError, nearest, positive, real
 
 __all__ = ["Activation", "Custom", "PiecewiseLinear", "Smooth", "activation", "activation_names"]
@@ -459,7 +459,7 @@ def _from_callable(
     odd = bool(np.allclose(forward, -backward, rtol=1e-13, atol=1e-14 * max(1.0, abs(bare.origin))))
     bare = replace(bare, odd=odd)
     if lipschitz is None:
-        lipschitz = float(np.max(np.abs(bare.derivative(grid))))
+        lipschitz = steepest(bare.value, bare.derivative, points)
     return Activation(replace(bare, lipschitz=positive(lipschitz, "lipschitz")))
 
 

@@ -102,3 +102,41 @@ def test_bad_files(run: Run, file: Path, tmp_path: Path) -> None:
     assert "must end in .npz" in run("fit", file, "--out", tmp_path / "m.pkl")[2]
     np.save(tmp_path / "bare.npy", np.ones((3, 2)))
     assert "has no labels" in run("fit", tmp_path / "bare.npy", "--out", tmp_path / "m.npz")[2]
+
+
+def test_what_is_not_known_is_null(run: Run, file: Path, tmp_path: Path) -> None:
+    code, out, _ = run("fit", file, "--out", tmp_path / "m.npz", "--solver", "nystrom", "--json")
+    assert code == 0
+    assert json.loads(out)["condition"] is None
+
+
+def test_labels_are_compared_by_what_they_mean(run: Run, tmp_path: Path) -> None:
+    X = np.random.default_rng(0).standard_normal((40, 3))
+    np.savez(tmp_path / "train.npz", X=X, y=(X[:, 0] > 0).astype(int))
+    lines = [",".join(map(str, [*row, float(row[0] > 0)])) for row in X]
+    (tmp_path / "test.csv").write_text("\n".join(["a,b,c,label", *lines]))
+    run("fit", tmp_path / "train.npz", "--out", tmp_path / "m.npz")
+    _, out, _ = run("predict", tmp_path / "m.npz", tmp_path / "test.csv", "--json")
+    assert json.loads(out)["accuracy"] > 0.9
+    code, _, err = run("predict", tmp_path / "m.npz", "digits")
+    assert code == 2
+    assert "64 features a sample, but" in err
+
+
+def test_out_of_core(run: Run, file: Path, tmp_path: Path) -> None:
+    arguments = ("fit", file, "--solver", "out_of_core", "--directory", tmp_path / "work", "--json")
+    code, out, _ = run(*arguments, "--out", tmp_path / "m.npz")
+    assert code == 0
+    assert "out of core" in json.loads(out)["reason"]
+    assert (tmp_path / "work" / "factor.zarr").is_dir()
+    run("fit", file, "--out", tmp_path / "inside.npz")
+    rows = np.load(file)["X_test"]
+    np.testing.assert_allclose(
+        load(tmp_path / "m.npz").decision_function(rows),
+        load(tmp_path / "inside.npz").decision_function(rows),
+        rtol=1e-9,
+        atol=1e-9,
+    )
+    code, _, err = run("fit", file, "--solver", "out_of_core", "--out", tmp_path / "no.npz")
+    assert code == 2
+    assert "needs a directory" in err

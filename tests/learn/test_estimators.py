@@ -295,3 +295,15 @@ def test_float32_is_close() -> None:
     single, double = (ExplicitKernelClassifier(dtype=t, ridge=0.1).fit(X, labels) for t in ("float32", "float64"))
     np.testing.assert_allclose(single.decision_function(NEW), double.decision_function(NEW), atol=1e-4)
     assert DEQKernelRegressor().fit(X.astype(np.float32), Y).X_fit_.dtype == np.float32
+
+
+def test_small_weights_do_not_drown_in_the_smoothing() -> None:
+    """K + ridge·W⁻¹ is the same when ridge and weights change together; the calibration nearly so."""
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((30, 4))
+    labels, weight = X[:, 0] > 0, rng.uniform(0.5, 2, 30)
+    found = [
+        DEQKernelClassifier(ridge=1e-3 * unit).fit(X, labels, sample_weight=unit * weight).predict_proba(X[:4])
+        for unit in (1.0, 1e-3)
+    ]
+    np.testing.assert_allclose(found[1], found[0], atol=0.02)

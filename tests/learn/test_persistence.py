@@ -148,3 +148,22 @@ def test_what_cannot_be_written(tmp_path: Path) -> None:
     with pytest.raises((nsd.InputError, TypeError, ValueError)):
         DEQKernelClassifier().fit(X, mixed).save(tmp_path / "model.npz")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_arrays_of_another_type_or_size_are_refused(saved: Path) -> None:
+    """The checksum is over bytes; the same bytes as integers are other numbers."""
+    content = dict(np.load(saved))
+    for name in ("array.dual_coef", "array.X_fit"):
+        np.savez(saved, **{**content, name: content[name].view(np.int64)})
+        with pytest.raises(nsd.InputError, match="not those of its header"):
+            load(saved)
+
+
+def test_an_explicit_network_and_paths_are_written(tmp_path: Path) -> None:
+    machine = ExplicitKernelRegressor(nsd.Explicit(["relu", LEAKY]), directory=tmp_path).fit(X, Y)
+    again = load(machine.save(tmp_path / "model.npz"))
+    np.testing.assert_array_equal(again.predict(NEW), machine.predict(NEW))
+    assert again.directory == str(tmp_path)
+    (tmp_path / "folder.npz").mkdir()
+    with pytest.raises(nsd.InputError, match="is a directory"):
+        machine.save(tmp_path / "folder.npz")

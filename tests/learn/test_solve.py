@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import mpmath
 import numpy as np
 import pytest
@@ -109,12 +111,14 @@ def test_what_is_not_reached_is_said(samples):
     with pytest.warns(ConvergenceWarning, match="reached a relative residual"):
         stalled = solve(MatrixBlocks(K), Y, tol=1e-30)
     assert stalled.iterations < 50
-    singular = wishart(50)
-    Q = np.linalg.eigh(singular)[1]
+    Q = np.linalg.eigh(wishart(50))[1]
     values = np.linspace(1, 2, 50)
     values[0] = 3e-15
+    singular = (Q * values) @ Q.T
     with pytest.warns(ConvergenceWarning, match="hardly a correct digit"):
-        solve(MatrixBlocks((Q * values) @ Q.T), np.ones(50))
+        solve(MatrixBlocks(singular), singular @ np.ones(50))
+    with pytest.warns(ConvergenceWarning, match="above tol"):
+        solve(MatrixBlocks(singular), np.ones(50))
 
 
 def test_duplicates_without_ridge_are_refused_and_with_ridge_solved(samples):
@@ -240,9 +244,11 @@ def test_progress_never_goes_back(samples):
     X, Y = samples
     seen = []
     blocks = KernelBlocks(DEQ, X, kind="ntk")
-    solve(blocks, Y, solver="cg", preconditioner="none", progress=lambda done, total: seen.append(done / total))
-    assert len(seen) > 5
-    assert seen == sorted(seen)
+    solve(blocks, Y, solver="cg", preconditioner="none", progress=lambda done, total: seen.append((total, done)))
+    iteration = [done for total, done in seen if total == 1000]
+    assert len(iteration) > 5
+    assert iteration == sorted(iteration)
+    assert all(total == 1000 for total, _ in seen[-len(iteration) :])  # after the kernel, if that took a while
 
 
 @pytest.mark.parametrize(
@@ -273,3 +279,88 @@ def test_matrices_that_are_not_kernels_are_refused():
     with pytest.raises(NotPositiveDefiniteError):
         solve(MatrixBlocks(np.zeros((2, 2))), np.ones(2))
     assert solve(MatrixBlocks(np.eye(3)), np.zeros(3), solver="cg").residual == 0
+
+
+@pytest.mark.parametrize("solver", ["cholesky", "cg"])
+@pytest.mark.parametrize("smallest", [1e-10, 1e-12, 1e-13])
+def test_the_residual_is_recomputed_not_remembered(smallest, solver):
+    """Few distinct eigenvalues: the recurrence ends in a few steps, and far below what rounding allows."""
+    Q = np.linalg.qr(np.random.default_rng(0).standard_normal((40, 40)))[0]
+    K = (Q * np.append(np.ones(3), np.full(37, smallest))) @ Q.T
+    K, y = (K + K.T) / 2, Q[:, 5]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        s = solve(MatrixBlocks(K), y, solver=solver, preconditioner="none")
+    true = np.linalg.norm(y - K @ s.coefficients)
+    assert s.residual == pytest.approx(true, rel=0.5)
+    assert s.converged == (s.residual <= 1e-6)
+
+
+@pytest.mark.parametrize("scale", [2.0**-900, 2.0**-600, 2.0**600, 2.0**1000])
+@pytest.mark.parametrize("solver", ["cholesky", "cg", "nystrom"])
+def test_targets_of_any_size(solver, scale, samples):
+    X, Y = samples[0][:40], samples[1][:40] * np.array([1.0, 0.0, -3.0])
+    blocks = KernelBlocks(DEQ, X, kind="ntk")
+    usual, s = (solve(blocks, Y * factor, ridge=0.1, solver=solver) for factor in (1.0, scale))
+    np.testing.assert_array_equal(s.coefficients, usual.coefficients * scale)
+    assert (s.residual, s.iterations) == (usual.residual, usual.iterations)
+
+
+def test_weights_out_of_range_are_named(samples):
+    with pytest.raises(InputError, match=r"weights holds 1e-310; ridge/weight overflows"):
+        solve(KernelBlocks(DEQ, samples[0][:5], kind="ntk"), np.ones(5), ridge=1.0, weights=[1e-310, 1, 1, 1, 1])
+
+
+def test_nothing_done_is_no_condition_number_of_zero(samples):
+    with pytest.warns(ConvergenceWarning):
+        s = solve(KernelBlocks(DEQ, samples[0][:5], kind="ntk"), np.ones(5), solver="cg", max_iterations=0)
+    assert s.condition >= 1
+
+
+def test_reasons_are_true(samples):
+    blocks = KernelBlocks(DEQ, samples[0][:60], kind="ntk")
+    tight = solve(blocks, np.ones(60), ridge=0.1, memory=20_000)
+    assert tight.method == "cg"
+    assert "a factor of 0.0288 MB exceeds 0.02 MB" in tight.reason
+    assert "operations" not in tight.reason
+    assert "the matrix and the vectors of an iteration" in tight.reason
+    assert tight.bytes > 20_000
+    assert f"these vectors alone take {tight.bytes / 1e6:.3g} MB" in tight.reason
+
+
+def test_checkpoints_that_cannot_be_used_are_named(samples, tmp_path):
+    blocks, y = KernelBlocks(DEQ, samples[0][:30], kind="ntk"), np.ones(30)
+    for name, write in {
+        "array": lambda file: np.save(file, y),
+        "text": lambda file: file.write(b"junk"),
+        "other": lambda file: np.savez(file, identity=np.array("x")),
+    }.items():
+        with (tmp_path / name).open("wb") as file:
+            write(file)
+        with pytest.raises(InputError, match="delete it"):
+            solve(blocks, y, ridge=0.1, solver="cg", checkpoint=tmp_path / name)
+    with pytest.raises(InputError, match="does not exist"):
+        solve(blocks, y, ridge=0.1, solver="cg", checkpoint=tmp_path / "no" / "state.npz")
+
+
+def test_a_checkpoint_of_a_look_alike_does_no_harm(tmp_path):
+    """Diagonal and first row, by which a checkpoint is known, are the same; the kernel is not."""
+    rng = np.random.default_rng(0)
+    K, other = (np.eye(30) for _ in range(2))
+    for A in (K, other):
+        R = rng.standard_normal((29, 29)) / 30
+        A[1:, 1:] += R + R.T
+        np.fill_diagonal(A, 1.5)
+    y, path = rng.standard_normal(30), tmp_path / "state.npz"
+    options = {"solver": "cg", "preconditioner": "none", "checkpoint": path, "tol": 1e-8}
+
+    def stop(done, total):
+        if done > 600:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        solve(MatrixBlocks(other), y, progress=stop, **options)
+    assert path.exists()
+    s = solve(MatrixBlocks(K), y, **options)
+    np.testing.assert_allclose(s.coefficients, np.linalg.solve(K, y), rtol=1e-6, atol=1e-7)
+    assert s.residual <= 1e-8

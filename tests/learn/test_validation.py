@@ -102,3 +102,11 @@ def test_without_a_factor_there_is_one_clear_error():
     s = solve(MatrixBlocks(wishart(30)), np.ones(30), solver="cg")
     with pytest.raises(InputError, match="by cg has no factor; solve with solver='cholesky'"):
         leave_one_out(s)
+
+
+def test_weights_count_without_a_ridge_too():
+    rng = np.random.default_rng(0)
+    K, Y, w = wishart(20), rng.standard_normal(20), rng.uniform(0.2, 3, 20)
+    expected = ridge_path(MatrixBlocks(K), Y, [0.0], weights=w).gcv[0]
+    found = generalized_cross_validation(solve(MatrixBlocks(K), Y, ridge=0.0, weights=w))
+    np.testing.assert_allclose(found, expected, rtol=1e-9)

@@ -14,6 +14,7 @@ from tests.scale import problems
 
 from notsodeep import InputError
 from notsodeep.kernels import blocks
+from notsodeep.learn import MatrixBlocks
 from notsodeep.scale import Factor, StoredBlocks, compute, factorize, product, verify
 
 
@@ -69,8 +70,19 @@ def test_another_kernel_or_ridge_is_refused(tmp_path: Path) -> None:
 def test_a_matrix_that_is_not_positive_definite_is_named(n: int, tmp_path: Path) -> None:
     X = problems.samples(n)
     X[-1] = X[0]  # singular: two equal samples
-    with pytest.raises(InputError, match=f"minor of order {n} is not positive; raise ridge"):
-        factorize(blocks(problems.DEQ, X, kind="ntk"), -1e-12, tmp_path / "L.zarr", tile=40)
+    with pytest.raises(InputError, match=f"minor of order {n} is zero or negative to rounding .* raise ridge"):
+        factorize(blocks(problems.DEQ, X, kind="ntk"), 0.0, tmp_path / "L.zarr", tile=40)
+
+
+def test_tiles_fit_the_matrix_and_nonsense_is_refused(tmp_path: Path) -> None:
+    factor = factorize(problems.source(30), 0.1, tmp_path / "L.zarr", tile=5000)
+    assert factor.store.tile == (30, 30)
+    for tile in (0, -3, 2.5):
+        with pytest.raises(InputError, match=f"tile={tile}"):
+            factorize(problems.source(30), 0.1, tmp_path / "no.zarr", tile=tile)  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="not a matrix in memory"):
+        factorize(MatrixBlocks(np.eye(3)), 0.1, tmp_path / "no.zarr")
+    assert not (tmp_path / "no.zarr").exists()
 
 
 WRITERS = """

@@ -88,7 +88,7 @@ import numpy as np
 from tests.scale import problems
 import importlib
 from notsodeep.learn.out_of_core import solve_out_of_core
-importlib.import_module("notsodeep.learn.solve")._SECONDS_BETWEEN_CHECKPOINTS = 0.0
+importlib.import_module("notsodeep.learn.system")._SECONDS_BETWEEN_CHECKPOINTS = 0.0
 source = problems.source(200)
 plain, products = source.block, 0
 def block(*arguments):
@@ -156,6 +156,6 @@ def test_wrong_use_is_refused(client: Client, tmp_path: Path) -> None:
 
 
 def test_a_residual_above_the_tolerance_is_said(tmp_path: Path) -> None:
-    with pytest.warns(ConvergenceWarning, match=r"leaves a relative residual of .* above tol=1e-30"):
+    with pytest.warns(ConvergenceWarning, match=r"reached a relative residual of .* above tol=1e-30"):
         answer = solve_out_of_core(problems.source(60), np.ones(60), ridge=1.0, directory=tmp_path, tol=1e-30)
     assert not answer.converged

@@ -17,7 +17,7 @@ import notsodeep as nsd
 from notsodeep import InputError
 from notsodeep.cli import main
 from notsodeep.kernels import blocks
-from notsodeep.scale import StoredBlocks, compute, verify
+from notsodeep.scale import DamagedTileError, StoredBlocks, compute, verify
 from notsodeep.scale.store import TileStore, locked, side
 
 
@@ -177,6 +177,67 @@ def test_what_is_not_a_store_is_left_alone(tmp_path: Path) -> None:
         StoredBlocks(tmp_path / "work")
     with pytest.raises(InputError, match="tile=0"):
         compute(problems.source(), tmp_path / "K.zarr", tile=0)
+
+
+def test_files_of_others_are_never_deleted(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    (home / "c" / "0").mkdir(parents=True)
+    for name in ("thesis.partial", "c/0/chapter.partial"):
+        (home / name).write_text("mine")
+    before = sorted(home.rglob("*"))
+    with pytest.raises(InputError, match="holds other files"):
+        compute(problems.source(), home)
+    (home / "zarr.json").write_text('{"zarr_format": 3, "shape": [1]}')
+    with pytest.raises(InputError, match="not written by notsodeep"):
+        compute(problems.source(), home)
+    assert sorted(home.rglob("*")) == sorted([*before, home / "zarr.json"])
+
+
+def test_a_kill_before_the_first_tile_is_no_obstacle(tmp_path: Path) -> None:
+    path = tmp_path / "K.zarr"
+    path.mkdir()
+    (path / "zarr.json.1.2.partial").write_text('{"zarr')
+    assert compute(problems.source(20), path).shape == (20, 20)
+    assert not list(path.glob("*.partial"))
+
+
+def test_links(tmp_path: Path) -> None:
+    stored = compute(problems.source(20), tmp_path / "K.zarr")
+    (tmp_path / "link.zarr").symlink_to("K.zarr")
+    np.testing.assert_array_equal(compute(problems.source(20), tmp_path / "link.zarr")[:], stored[:])
+    (tmp_path / "loose.zarr").symlink_to("gone")
+    with pytest.raises(InputError, match="is a link to 'gone', which does not exist"):
+        compute(problems.source(20), tmp_path / "loose.zarr")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"shape": [50]},
+        {"shape": [-5, -5]},
+        {"shape": "50"},
+        {"data_type": "int32"},
+        {"chunk_grid": {"configuration": {"chunk_shape": [0, 0]}}},
+        {"attributes": []},
+    ],
+    ids=str,
+)
+def test_an_edited_description_is_refused(change: dict[str, object], tmp_path: Path) -> None:
+    path = tmp_path / "K.zarr"
+    compute(problems.source(20), path)
+    described = json.loads((path / "zarr.json").read_text())
+    (path / "zarr.json").write_text(json.dumps(described | change))
+    with pytest.raises(InputError, match="not a kernel store"):
+        verify(path)
+
+
+def test_a_directory_in_place_of_a_tile(tmp_path: Path) -> None:
+    stored = compute(problems.source(20), tmp_path / "K.zarr", tile=16)
+    stored.store.file((0, 1)).unlink()
+    stored.store.file((0, 1)).mkdir()
+    with pytest.raises(DamagedTileError, match=r"tile \(0, 1\) is a directory"):
+        stored.to_numpy()
+    assert verify(tmp_path / "K.zarr").damaged == ((0, 1),)
 
 
 def test_a_python_function_cannot_be_remembered(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import shutil
 import sys
@@ -97,8 +98,16 @@ def wrapped_reason(label: str | None, reason: str) -> list[str]:
 
 
 def emit(content: Any) -> None:
-    """Print one JSON document."""
-    sys.stdout.write(json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+    """Print one JSON document; a number that JSON does not have (NaN, infinity) is null."""
+    sys.stdout.write(json.dumps(_finite(content), indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+def _finite(content: Any) -> Any:
+    if isinstance(content, dict):
+        return {key: _finite(value) for key, value in content.items()}
+    if isinstance(content, list | tuple):
+        return [_finite(value) for value in content]
+    return None if isinstance(content, float) and not math.isfinite(content) else content
 
 
 def number(value: float) -> str:

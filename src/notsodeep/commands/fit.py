@@ -40,7 +40,13 @@ def fit(
     ridge: Annotated[str, typer.Option(help="A number, numbers to choose from (0.001,0.1,1), loo or gcv.")] = "0.001",
     normalize: Annotated[str, typer.Option(help="Rows: unit norm (unit), centred and scaled (center), none.")] = "unit",
     dtype: Annotated[str | None, typer.Option(help="float64 or float32; that of the data by default.")] = None,
-    solver: Annotated[str, typer.Option(help="How to solve; auto chooses and says why.")] = "auto",
+    solver: Annotated[str, typer.Option(help="auto (says why), cholesky, cg, nystrom or out_of_core.")] = "auto",
+    directory: Annotated[
+        Path | None, typer.Option(help="Where --solver out_of_core or cg keeps what a killed fit continues from.")
+    ] = None,
+    scheduler: Annotated[
+        str | None, typer.Option(help="Compute the tiles of the kernel on this Dask cluster, tcp://host:port.")
+    ] = None,
     limit: Limit = None,
     test_share: Annotated[float, typer.Option(help="Share of the samples held out, when there is no test part.")] = 0.0,
     seed: Annotated[int, typer.Option(help="Of the samples drawn and of those held out.")] = 0,
@@ -63,6 +69,8 @@ def fit(
         normalize=normalize,
         dtype=dtype,
         solver=solver,
+        directory=directory,
+        client=scheduler,
         progress=False,
     )
     with new_file(out, force=force) as partial:

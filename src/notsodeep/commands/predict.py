@@ -39,6 +39,11 @@ def predict(
     part = "all samples" if loaded.X_test is None else "test part"
     X, labels = (loaded.X, loaded.labels) if loaded.X_test is None else (loaded.X_test, loaded.labels_test)
     chosen = data.subsample(data.Data(loaded.name, X, labels), limit)
+    if X.shape[1] != machine.n_features_in_:
+        raise InputError(
+            f"data={source!r} has {X.shape[1]} features a sample, but {str(model)!r} was fitted to "
+            f"{machine.n_features_in_}"
+        )
     began = time.perf_counter()
     text = f"predicting {len(chosen.X)} samples"
     with progress(text, quiet=json) as step:
@@ -79,10 +84,18 @@ def _score(machine: Any, answers: Any, chosen: Any) -> dict[str, float]:
     if chosen.labels is None:
         return {}
     if hasattr(machine, "classes_"):
-        return {"accuracy": float(np.mean(np.asarray(answers).astype(str) == np.asarray(chosen.labels).astype(str)))}
+        return {"accuracy": float(np.mean(same_labels(answers, chosen.labels)))}
     from sklearn.metrics import r2_score
 
     return {"r2": float(r2_score(labels_for("regress", chosen.labels, chosen.name), answers))}
+
+
+def same_labels(first: Any, second: Any) -> Any:
+    """Which labels agree: as numbers where all of them are numbers ("1", 1 and 1.0 are one class), else as text."""
+    try:
+        return np.asarray(first, dtype=np.float64) == np.asarray(second, dtype=np.float64)
+    except ValueError:
+        return np.asarray(first).astype(str) == np.asarray(second).astype(str)
 
 
 def _write(path: Path, machine: Any, answers: Any, columns: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import re
 import zipfile
 from collections.abc import Callable
@@ -80,10 +81,13 @@ def _labels(labels: Any, X: NDArray[Any] | None, name: str) -> NDArray[Any] | No
 
 
 def _npy(path: Path) -> _Arrays:
-    return _Arrays(_double(np.load(path, allow_pickle=False)))
+    with path.open("rb") as file:
+        return _Arrays(_double(np.lib.format.read_array(file, allow_pickle=False)))
 
 
 def _npz(path: Path) -> _Arrays:
+    if not zipfile.is_zipfile(path):
+        raise ValueError("it is not an .npz archive")
     with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
         if "X" not in archive:
             raise InputError(f"{path.name} has no array called 'X' (it holds {', '.join(archive) or 'nothing'})")
@@ -96,16 +100,33 @@ def _double(array: NDArray[Any]) -> NDArray[Any]:
 
 
 def _csv(path: Path) -> _Arrays:
-    with path.open(encoding="utf-8") as file:
-        names = [name.strip().strip('"') for name in file.readline().split(",")]
-    has_header = not all(_is_number(name) for name in names)
-    table = np.loadtxt(
-        path, delimiter=",", skiprows=int(has_header), dtype=str, ndmin=2, quotechar='"', encoding="utf-8"
-    )
+    with path.open(encoding="utf-8-sig", newline="") as file:
+        rows = [[cell.strip() for cell in row] for row in csv.reader(file) if row]
+    if not rows:
+        raise InputError(f"{path.name} is empty; pass at least one sample and one feature")
+    names = rows[0]
+    has_header = any(name and not _is_number(name) for name in names)  # a number may be missing in a first sample
+    for line, row in enumerate(rows, 1):
+        if len(row) != len(names):
+            raise ValueError(f"record {line} has {len(row)} values but the first has {len(names)}")
+    table = np.array(rows[int(has_header) :], dtype=str).reshape(-1, len(names))
     label = _label_column(names) if has_header else None
     if label is None:
-        return _Arrays(table.astype(np.float64))
-    return _Arrays(np.delete(table, label, axis=1).astype(np.float64), table[:, label])
+        return _Arrays(_numbers(table, has_header))
+    labels = table[:, label]
+    if (labels == "").any():
+        raise InputError(f"column {names[label]!r} of {path.name} has missing labels; drop those rows")
+    return _Arrays(_numbers(np.delete(table, label, axis=1), has_header), labels)
+
+
+def _numbers(table: NDArray[Any], has_header: bool) -> NDArray[np.float64]:
+    try:
+        return table.astype(np.float64)
+    except ValueError:
+        bad = next((i, j) for i, row in enumerate(table) for j, cell in enumerate(row) if not _is_number(cell))
+        cell = str(table[bad])
+        reason = f"could not convert string to float: {cell!r}" if cell else "a value is missing"
+        raise ValueError(f"{reason} in record {bad[0] + 1 + has_header}") from None
 
 
 def _parquet(path: Path) -> _Arrays:

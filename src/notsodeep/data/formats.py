@@ -21,6 +21,7 @@ Bytes = NDArray[np.uint8]
 
 _IDX_TYPES = {0x08: ">u1", 0x09: ">i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
 _CIFAR_IMAGE = (3, 32, 32)
+_LARGEST = 4 << 30  # bytes that a compressed file may hold: no set of images is near it, a bomb is beyond
 _CIFAR_RECORD = 1 + math.prod(_CIFAR_IMAGE)
 
 
@@ -46,9 +47,12 @@ def content(path: Path) -> bytes:
         return path.read_bytes()
     try:
         with gzip.open(path) as file:
-            return file.read()
+            raw = file.read(_LARGEST + 1)
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise InputError(f"{path.name} is damaged: {error}") from None
+    if len(raw) > _LARGEST:
+        raise InputError(f"{path.name} unpacks to more than {_LARGEST >> 30} GiB; unpack it yourself if it is meant")
+    return raw
 
 
 def idx(raw: bytes, name: str) -> NDArray[Any]:

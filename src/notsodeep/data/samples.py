@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -10,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from notsodeep.checks import InputError, count, matrix
 
-__all__ = ["Data", "center_and_scale", "prepare", "subsample"]
+__all__ = ["Data", "center_and_scale", "mean_and_scale", "prepare", "subsample"]
 
 _BLOCK = 1024  # rows turned into float64 at a time
 
@@ -57,14 +58,24 @@ class Data:
         return X.reshape(-1, *self.image_shape)
 
 
+def mean_and_scale(X: NDArray[Any], weight: NDArray[Any] | None = None) -> tuple[NDArray[np.float64], float]:
+    """Mean m of the rows and s with s² = mean ‖x − m‖², each row counted `weight` times, in float64.
+
+    A power of two is taken out first, so that squares of tiny or huge samples stay within the range of floats. s is 0
+    where nothing but the rounding of the mean is left.
+    """
+    share = np.full(len(X), 1 / len(X)) if weight is None else weight / weight.sum()
+    unit = math.ldexp(1.0, math.frexp(float(np.abs(X).max()))[1] - 1)
+    tiles = [slice(start, start + _BLOCK) for start in range(0, len(X), _BLOCK)]
+    mean = np.sum([share[tile] @ (X[tile] / np.float64(unit)) for tile in tiles], axis=0)
+    square = sum(float(share[tile] @ np.sum((X[tile] / np.float64(unit) - mean) ** 2, axis=1)) for tile in tiles)
+    scale = math.sqrt(square)
+    return mean * unit, scale * unit if scale > 1e-14 * float(np.linalg.norm(mean)) else 0.0
+
+
 def center_and_scale(X: NDArray[Any]) -> tuple[NDArray[np.float64], float]:
     """Return the mean of the rows and s² = mean ‖x − mean‖² as s, computed in float64."""
-    mean = X.mean(axis=0, dtype=np.float64)
-    total = 0.0
-    for start in range(0, len(X), _BLOCK):
-        block = X[start : start + _BLOCK] - mean
-        total += float(np.vdot(block, block))
-    scale = float(np.sqrt(total / len(X)))
+    mean, scale = mean_and_scale(X)
     if scale == 0:
         raise InputError(f"X holds {len(X)} identical samples (n_samples={len(X)}); pass data that varies")
     return mean, scale

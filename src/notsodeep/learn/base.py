@@ -9,12 +9,13 @@ from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.base import BaseEstimator
+from sklearn.base import BaseEstimator, clone
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
 from notsodeep.checks import InputError, choice, nonnegative
 from notsodeep.kernels import Blocks
 from notsodeep.learn import persistence
+from notsodeep.learn.resources import CHECKPOINT, made
 from notsodeep.learn.rows import Merged, Preparation, merge
 from notsodeep.learn.solution import Solution
 from notsodeep.learn.solve import product, solve
@@ -50,7 +51,9 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
     dtype : {"float64", "float32"}, optional
         Precision of the kernel; that of X by default.
     solver, tol, max_iterations, preconditioner, memory
-        As in :func:`notsodeep.learn.solve`.
+        As in :func:`notsodeep.learn.solve`, or ``solver="out_of_core"``.
+    directory, client
+        See :func:`notsodeep.learn.out_of_core.solve_out_of_core`.
     progress : bool, callable or None
         See :func:`notsodeep.progress.reporter`.
     """
@@ -63,6 +66,8 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
     max_iterations: int | None
     preconditioner: str
     memory: int | None
+    directory: Any
+    client: Any
     progress: Any
 
     solution_: Solution
@@ -88,11 +93,11 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
         """Values of a pixel, where rows are images."""
         return None
 
-    def _fit(self, X: Array, targets: Array, sample_weight: Any) -> Array | None:
-        """Solve for validated rows and targets (n, k); return which rows were kept, None for all of them."""
+    def _fit(self, X: Array, targets: Array, sample_weight: Any) -> None:
+        """Solve for validated rows and targets (n, k); rows of weight 0 are left out."""
         ridges = self._ridges()
         self.model_ = self._model()
-        weight, kept = None, None
+        weight = None
         if sample_weight is not None:
             weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
             kept = np.flatnonzero(weight)
@@ -104,21 +109,36 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
         self._weight = merged.weight
         blocks = self._blocks(self.X_fit_)
         self.ridge_ = self._choose_ridge(ridges, blocks, merged)
-        self.solution_ = solve(
-            blocks,
-            merged.targets,
-            ridge=self.ridge_,
-            solver=self.solver,
-            weights=merged.weight,
-            tol=self.tol,
-            memory=self.memory,
-            preconditioner=self.preconditioner,
-            progress=self.progress,
-            max_iterations=self.max_iterations,
-        )
+        self.solution_ = self._solve(blocks, merged)
         self.dual_coef_ = self.solution_.coefficients
         self._after_fit(merged, targets, weight)
-        return kept
+
+    def _solve(self, blocks: Blocks, merged: Merged) -> Solution:
+        options: dict[str, Any] = {
+            "ridge": self.ridge_,
+            "weights": merged.weight,
+            "tol": self.tol,
+            "max_iterations": self.max_iterations,
+            "progress": self.progress,
+        }
+        if self.solver != "out_of_core" and self.client is None:
+            checkpoint = None if self.directory is None else made(self.directory) / CHECKPOINT
+            options |= {"solver": self.solver, "memory": self.memory, "preconditioner": self.preconditioner}
+            return solve(blocks, merged.targets, checkpoint=checkpoint, **options)
+        method = {"out_of_core": "cholesky", "cg": "cg"}.get(self.solver)
+        if method is None:
+            raise InputError(f"client works with solver='out_of_core' or solver='cg', not solver={self.solver!r}")
+        if self.directory is None:
+            raise InputError(f"solver={self.solver!r} {'with client ' * (method == 'cg')}needs a directory to work in")
+        if method == "cg":
+            options["preconditioner"] = self.preconditioner
+        from notsodeep.learn.out_of_core import solve_out_of_core
+        from notsodeep.scale.distributed import connected
+
+        with connected(self.client) as client:
+            return solve_out_of_core(
+                blocks, merged.targets, directory=self.directory, method=method, client=client, **options
+            )
 
     def _after_fit(self, merged: Merged, targets: Array, weight: Array | None) -> None:
         """For what a subclass derives from the solution."""
@@ -183,7 +203,18 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
 
     def _scores(self, X: Any) -> Array:
         """K(X, X_fit) c by tiles, shape (m, k)."""
-        return product(self._blocks(self._prepared(X), self.X_fit_), self.dual_coef_, progress=self.progress)
+        blocks: Any = self._blocks(self._prepared(X), self.X_fit_)
+        if self.client is None:
+            return product(blocks, self.dual_coef_, progress=self.progress)
+        from notsodeep.scale.distributed import ClusterBlocks, connected
+
+        with connected(self.client) as client:
+            return product(ClusterBlocks(blocks, client), self.dual_coef_, progress=self.progress)
+
+    def __sklearn_clone__(self) -> Any:
+        """A machine with the same parameters; the connection to a cluster is shared, for it cannot be copied."""
+        values = self.get_params(deep=False)
+        return type(self)(**{name: v if name == "client" else clone(v, safe=False) for name, v in values.items()})
 
     def save(self, path: str | Path) -> Path:
         """Write the fitted machine to one ``.npz`` file; :func:`notsodeep.learn.load` reads it back.
@@ -206,7 +237,7 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
             "n_features_in": int(self.n_features_in_),
             "scale": self.preparation_.scale,
             "ridge": self.ridge_,
-            "solution": persistence.plain_fields(self.solution_, without=("coefficients", "factor", "shift")),
+            "solution": persistence.plain_fields(self.solution_, without=("coefficients", "factor", "shift", "weight")),
         }
         return arrays, numbers
 
@@ -216,6 +247,8 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
         self._weight = arrays.get("weight")
         self.n_features_in_ = int(numbers["n_features_in"])
         if self.X_fit_.ndim != 2 or self.X_fit_.shape != (len(self.dual_coef_), self.n_features_in_):
+            raise ValueError("its arrays do not fit together")
+        if "mean" in arrays and arrays["mean"].shape != (self.n_features_in_,):
             raise ValueError("its arrays do not fit together")
         if "feature_names" in arrays:
             self.feature_names_in_ = arrays["feature_names"].astype(object)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import zipfile
+import zlib
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -102,9 +103,10 @@ class ConjugateGradients:
         C = P.T @ Q
         curvature = np.linalg.eigvalsh((C + C.T) / 2)
         if not curvature[0] > 0:
+            more = -2 * curvature[0] + 1e-14 * (curvature[-1] or 1.0)
             raise InputError(
                 f"the kernel matrix plus ridge is not positive definite: conjugate gradients met a direction of "
-                f"curvature {curvature[0]:.1e}; raise ridge by {-2 * curvature[0] + 1e-14 * curvature[-1]:.1e} or more"
+                f"curvature {curvature[0]:.1e}; raise ridge by {more:.1e} or more"
             )
         inverse = scipy.linalg.cho_factor((C + C.T) / 2)
         weights = scipy.linalg.cho_solve(inverse, P.T @ self.R)
@@ -144,7 +146,7 @@ class ConjugateGradients:
         try:
             with Path(path).open("rb") as file, np.load(file, allow_pickle=False) as arrays:
                 content = {name: arrays[name] for name in arrays.files}
-        except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+        except (OSError, ValueError, TypeError, EOFError, zipfile.BadZipFile, zlib.error) as error:
             raise InputError(f"checkpoint={str(path)!r} cannot be read ({error}); delete it to start anew") from None
         if str(content.pop("identity", "")) != identity:
             raise InputError(f"checkpoint={str(path)!r} belongs to another problem; delete it or pass another path")

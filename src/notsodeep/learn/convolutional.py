@@ -44,6 +44,8 @@ class _ConvMachine(KernelMachine):
         max_iterations: int | None = None,
         preconditioner: str = "auto",
         memory: int | None = None,
+        directory: Any = None,
+        client: Any = None,
         progress: Any = None,
     ) -> None:
         self.activation = activation
@@ -63,6 +65,8 @@ class _ConvMachine(KernelMachine):
         self.max_iterations = max_iterations
         self.preconditioner = preconditioner
         self.memory = memory
+        self.directory = directory
+        self.client = client
         self.progress = progress
 
     def _model(self) -> ConvDEQ:
@@ -126,7 +130,7 @@ class ConvDEQKernelRegressor(KernelRegressor, _ConvMachine):
         For images given as rows (n, P·Q·C), as scikit-learn's tools want them; images (n, P, Q, C) tell it themselves.
     normalize : {"pixel", "unit", "center", "none"}
         ``"pixel"``: each pixel, a vector over the channels, is divided by its norm; a black one becomes grey.
-    ridge, dtype, solver, tol, max_iterations, preconditioner, memory, progress
+    ridge, dtype, solver, tol, max_iterations, preconditioner, memory, directory, client, progress
         As in :class:`DEQKernelRegressor`, and so are the attributes.
     """
 

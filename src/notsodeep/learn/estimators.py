@@ -35,6 +35,8 @@ class _DEQMachine(KernelMachine):
         max_iterations: int | None = None,
         preconditioner: str = "auto",
         memory: int | None = None,
+        directory: Any = None,
+        client: Any = None,
         progress: Any = None,
     ) -> None:
         self.activation = activation
@@ -51,6 +53,8 @@ class _DEQMachine(KernelMachine):
         self.max_iterations = max_iterations
         self.preconditioner = preconditioner
         self.memory = memory
+        self.directory = directory
+        self.client = client
         self.progress = progress
 
     def _model(self) -> DEQ:
@@ -75,6 +79,8 @@ class _ExplicitMachine(KernelMachine):
         max_iterations: int | None = None,
         preconditioner: str = "auto",
         memory: int | None = None,
+        directory: Any = None,
+        client: Any = None,
         progress: Any = None,
     ) -> None:
         self.activations = activations
@@ -87,6 +93,8 @@ class _ExplicitMachine(KernelMachine):
         self.max_iterations = max_iterations
         self.preconditioner = preconditioner
         self.memory = memory
+        self.directory = directory
+        self.client = client
         self.progress = progress
 
     def _model(self) -> Explicit:
@@ -121,7 +129,13 @@ class DEQKernelRegressor(KernelRegressor, _DEQMachine):
     dtype : {"float64", "float32"}, optional
         Precision of the kernel; that of X by default.
     solver, tol, max_iterations, preconditioner, memory
-        As in :func:`notsodeep.learn.solve`.
+        As in :func:`notsodeep.learn.solve`. ``solver="out_of_core"`` keeps a Cholesky factor in `directory` and a few
+        tiles in memory.
+    directory : path, optional
+        Where a solver out of core, or conjugate gradients, keep what a killed fit continues from when it is called
+        again.
+    client : dask.distributed.Client or "tcp://host:port", optional
+        Workers that compute the tiles of the kernel, in fit (``solver="out_of_core"`` or ``"cg"``) and in predict.
     progress : bool, callable or None
         See :func:`notsodeep.progress.reporter`.
 
@@ -190,7 +204,7 @@ class ExplicitKernelRegressor(KernelRegressor, _ExplicitMachine):
     activations : sequence of activations, or Explicit
         One a layer; ``nsd.match(deq, tau0=1.0).network`` is the network that replaces a DEQ.
     kind : {"ck", "ntk"}
-    ridge, normalize, dtype, solver, tol, max_iterations, preconditioner, memory, progress
+    ridge, normalize, dtype, solver, tol, max_iterations, preconditioner, memory, directory, client, progress
         As in :class:`DEQKernelRegressor`, and so are the attributes.
 
     Examples

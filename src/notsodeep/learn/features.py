@@ -14,6 +14,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from notsodeep.activations import Activation
 from notsodeep.checks import ConvergenceWarning, InputError, choice, count, positive
+from notsodeep.kernels.blocks import precision_of
 from notsodeep.learn import persistence
 from notsodeep.learn.rows import Preparation
 from notsodeep.matching import match
@@ -190,8 +191,7 @@ class DEQFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         count(self.seed, "seed", minimum=0)
         count(self.max_iterations, "max_iterations")
         positive(self.tol, "tol")
-        if self.dtype is not None and np.dtype(self.dtype) not in (np.dtype("f4"), np.dtype("f8")):
-            raise InputError(f"dtype={self.dtype!r} is not supported; use 'float64' or 'float32'")
+        precision_of(self.dtype, np.empty(0))
         deq = DEQ(self.activation, self.recurrent, self.input, self.bias)
         if self.features == "explicit" and not self.centered:
             raise InputError("centered=False has no explicit match; use features='deq', or centered=True")

@@ -2,33 +2,33 @@
 
 from __future__ import annotations
 
-import math
 import os
-import time
-import warnings
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
+import numba
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from notsodeep.checks import ConvergenceWarning, InputError, choice, count, matrix, nonnegative, positive
+from notsodeep.checks import InputError, choice, count, nearest
 from notsodeep.kernels import Blocks
 from notsodeep.learn.condition import largest_eigenvalue
-from notsodeep.learn.conjugate_gradients import ConjugateGradients, relative
-from notsodeep.learn.products import product
-from notsodeep.learn.solution import Solution, diagonal_shift
+from notsodeep.learn.conjugate_gradients import ConjugateGradients
+from notsodeep.learn.resources import CHECKPOINT, made, readable
+from notsodeep.learn.solution import Solution
 from notsodeep.learn.solve import solve
+from notsodeep.learn.system import System
 from notsodeep.progress import Progress
 from notsodeep.scale import compute, factorize
 from notsodeep.scale.distributed import ClusterBlocks
 
 __all__ = ["solve_out_of_core"]
 
-Array: TypeAlias = NDArray[Any]
-
 _REFINEMENTS = 20  # each a pass over the kernel and two over the factor
+_PATIENCE = 2  # of them within which the residual must halve
+_OPTIONS = ("preconditioner", "rank", "seed")
+_TILES_OF_A_THREAD, _TILES_SHARED = 4, 4  # in memory at a time
 
 
 def solve_out_of_core(
@@ -81,8 +81,12 @@ def solve_out_of_core(
         raise InputError(f"blocks has shape {blocks.shape} and is not symmetric; pass the kernel of the samples alone")
     if client is not None and not hasattr(blocks, "samples"):
         raise InputError("client computes kernels from samples; a stored kernel is read here, so pass one or the other")
-    folder.mkdir(parents=True, exist_ok=True)
     if method == "cg":
+        for name in options:
+            if name not in _OPTIONS:
+                raise InputError(
+                    f"{name} is not an option{nearest(name, _OPTIONS)} (choose from {', '.join(_OPTIONS)})"
+                )
         where = "read" if not hasattr(blocks, "samples") else "computed anew"
         answer = solve(
             blocks if client is None else ClusterBlocks(blocks, client),
@@ -94,73 +98,42 @@ def solve_out_of_core(
             max_iterations=max_iterations,
             memory=1,  # the matrix is never kept
             progress=progress,
-            checkpoint=folder / "cg.npz",
+            checkpoint=made(folder) / CHECKPOINT,
             **options,
         )
         return replace(answer, reason=f"out of core was asked for; tiles are {where} in each iteration")
     if options:
         raise InputError(f"{next(iter(options))} is for method='cg'")
-    return _cholesky(blocks, targets, folder, ridge, weights, tol, max_iterations, client, tile, progress)
-
-
-def _cholesky(
-    blocks: Any,
-    targets: ArrayLike,
-    folder: Path,
-    ridge: float,
-    weights: ArrayLike | None,
-    tol: float,
-    max_iterations: int | None,
-    client: Any,
-    tile: int | None,
-    progress: Progress,
-) -> Solution:
-    began = time.perf_counter()
-    n = blocks.shape[0]
-    values = matrix(targets, "targets", rank=1 if np.ndim(targets) == 1 else 2)
-    if len(values) != n:
-        raise InputError(f"targets has {len(values)} rows but the kernel has {n}; pass one row for each sample")
-    ridge, tol = nonnegative(ridge, "ridge"), positive(tol, "tol")
     limit = _REFINEMENTS if max_iterations is None else count(max_iterations, "max_iterations", 0)
-    shift, _ = diagonal_shift(ridge, weights, n)
-    B = values.reshape(n, -1).astype(np.float64)
-    scale = np.linalg.norm(B, axis=0)
-    source = blocks if client is None else compute(blocks, folder / "kernel.zarr", tile=tile, client=client)
+    system = System.of(blocks, targets, ridge, weights, tol, limit, progress)
+    return _cholesky(system, weights is None, folder, client, tile)
+
+
+def _cholesky(system: System, equal: bool, folder: Path, client: Any, tile: int | None) -> Solution:
+    """A factor on disk and its refinement against the kernel; `equal` weights need one number for the diagonal."""
+    source: Any = system.blocks
+    n = len(system.B)
+    made(folder)
+    if client is not None:
+        source = compute(source, folder / "kernel.zarr", tile=tile, client=client)
     factor = factorize(
-        source, ridge if weights is None else shift, folder / "factor.zarr", tile=tile, progress=progress
+        source, system.ridge if equal else system.shift, folder / "factor.zarr", tile=tile, progress=system.progress
     )
-    exact = source.astype("float64")
-
-    def operator(V: Array) -> Array:
-        return product(exact, V, progress=False) + shift[:, None] * V
-
-    cg = ConjugateGradients(operator, B, factor.solve, start=factor.solve(B))  # refinement against the kernel
-    last = math.inf
-    while cg.residual > tol and cg.iteration < limit and cg.residual < 0.5 * last:
-        last = cg.residual
-        cg.step()
-    residual = relative(B - operator(cg.X), scale) if cg.iteration else cg.residual
-    length = factor.store.tile[0]
-    answer = Solution(
-        coefficients=cg.X.reshape(values.shape),
-        method="cholesky",
-        reason=f"out of core was asked for; the factor takes {n * n * factor.dtype.itemsize / 2e9:.3g} GB on disk",
-        ridge=ridge,
-        residual=residual,
-        converged=residual <= tol,
-        condition=largest_eigenvalue(operator, n, steps=2) * largest_eigenvalue(factor.solve, n, steps=2),
-        condition_method="Ritz values of the matrix and of its factor's inverse",
-        iterations=cg.iteration,
-        seconds=time.perf_counter() - began,
-        bytes=8 * length * length * factor.dtype.itemsize,
-        shift=shift,
-        factor=factor,  # type: ignore[arg-type]
-    )
-    if not answer.converged:
-        warnings.warn(
-            f"the factor leaves a relative residual of {residual:.1e} after {cg.iteration} refinements, above "
-            f"tol={tol:g} (condition number about {answer.condition:.0e}); raise ridge or tol",
-            ConvergenceWarning,
-            stacklevel=3,
-        )
-    return answer
+    exact = system.exact
+    if client is not None:  # in double precision what the workers stored is the kernel itself
+        double = source.dtype == np.float64
+        exact = system.operator(source if double else ClusterBlocks(system.blocks, client).astype("float64"))
+    cg = ConjugateGradients(exact, system.B, factor.solve, start=factor.solve(system.B))
+    residual = system.iterate(cg, exact, _PATIENCE)
+    tiles = _TILES_OF_A_THREAD * int(numba.get_num_threads()) + _TILES_SHARED
+    outcome = {
+        "X": cg.X,
+        "residual": residual,
+        "condition": largest_eigenvalue(exact, n, steps=2) * largest_eigenvalue(factor.solve, n, steps=2),
+        "condition_method": "Ritz values of the matrix and of its factor's inverse",
+        "iterations": cg.iteration,
+        "factor": factor,
+    }
+    size = n * n * factor.dtype.itemsize / 2
+    reason = f"out of core was asked for; the factor takes {readable(size)} on disk"
+    return system.answer("cholesky", reason, tiles * factor.store.tile[0] ** 2 * factor.dtype.itemsize, outcome)

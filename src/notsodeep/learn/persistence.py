@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from notsodeep.activations import Activation
 from notsodeep.checks import InputError
+from notsodeep.models import Explicit
 
 __all__ = ["load", "plain_fields", "save"]
 
@@ -32,6 +33,8 @@ def save(estimator: Any, path: str | Path) -> Path:
     target = Path(path)
     if target.suffix != ".npz":
         raise InputError(f"path={str(path)!r} must end in .npz")
+    if target.is_dir():
+        raise InputError(f"path={str(path)!r} is a directory; pass a file name")
     if not target.parent.is_dir():
         raise InputError(f"path={str(path)!r}: the directory {str(target.parent)!r} does not exist; create it first")
     arrays, numbers = estimator._state()
@@ -109,6 +112,8 @@ def _read(path: Path) -> tuple[dict[str, Any], str, str, dict[str, Array]]:
             if not isinstance(header, dict) or header.get("format") != _FORMAT:
                 raise ValueError("its header is of another program")
             arrays = {name: archive[f"array.{name}"] for name in header.get("arrays", {})}
+            if any([array.dtype.str, list(array.shape)] != header["arrays"][name] for name, array in arrays.items()):
+                raise ValueError("its arrays are not those of its header")
     return header, text, digest, arrays
 
 
@@ -134,8 +139,12 @@ def _encode(value: Any, name: str) -> Any:
         return [_encode(entry, name) for entry in value]
     if isinstance(value, np.generic):
         return value.item()
-    if name == "progress" and callable(value):
-        return None
+    if name == "client" or (name == "progress" and callable(value)):
+        return None  # of the process that fitted
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    if isinstance(value, Explicit):
+        return [_encode(phi, name) for phi in value.activations]
     if name == "dtype" and value is not None:
         return np.dtype(value).name
     if callable(value):

@@ -43,16 +43,21 @@ def choose(blocks: Blocks, k: int, solver: str, budget: float, resumable: bool) 
         return Plan(
             "nystrom", blocks.dtype, False, int(24 * n * 9 * n**0.5), "an approximation, because it was asked for"
         )
-    factor_fits = (single if blocks.dtype == f32 else double) <= budget
+    needed = single if blocks.dtype == f32 else double
+    factor_fits = needed <= budget
     if solver == "auto" and not resumable and factor_fits and n <= _MODERATE:
         solver, why = (
             "cholesky",
             f"n = {n} is moderate: a factor costs {operations} and gives errors and determinants too",
         )
     elif solver == "auto":
-        why = f"n = {n} would need {operations} for a factor, so products with the kernel are iterated instead"
+        instead = "so products with the kernel are iterated instead"
         if resumable:
             why = "a checkpoint was asked for"
+        elif factor_fits:
+            why = f"n = {n} would need {operations} for a factor, {instead}"
+        else:
+            why = f"a factor of {readable(needed)} exceeds {readable(budget)}, {instead}"
         solver = "cg"
     else:
         why = f"solver={solver!r} was asked for"
@@ -72,7 +77,12 @@ def choose(blocks: Blocks, k: int, solver: str, budget: float, resumable: bool) 
         if size + iteration <= budget and not (dtype == f64 and blocks.dtype == f32):
             kept = f"the {dtype.name} matrix is kept in {readable(size)} of {readable(budget)}"
             return Plan("cg", dtype, True, size + iteration, f"{why}; {kept}")
-    tiles = f"the matrix ({readable(single)}) exceeds {readable(budget)}, so tiles are computed anew in each iteration"
+    tiles = (
+        f"the matrix and the vectors of an iteration ({readable(single + iteration)}) exceed {readable(budget)}, "
+        "so tiles are computed anew in each iteration"
+    )
+    if iteration > budget:
+        tiles += f"; these vectors alone take {readable(iteration)}"
     return Plan("cg", blocks.dtype, False, iteration, f"{why}; {tiles}")
 
 

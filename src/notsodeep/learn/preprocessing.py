@@ -165,12 +165,12 @@ class ZCA(_RowTransformer):
         """Learn the mean and the eigenvectors of the covariance."""
         rows = self._rows(X, reset=True)
         share = nonnegative(self.epsilon, "epsilon")
-        self.mean_, _ = center_and_scale(rows)
+        self.mean_, size = center_and_scale(rows)
         covariance = np.zeros((rows.shape[1], rows.shape[1]))
         for start in range(0, len(rows), _BLOCK):
-            block = rows[start : start + _BLOCK] - self.mean_
+            block = (rows[start : start + _BLOCK] - self.mean_) / size
             covariance += block.T @ block
-        values, vectors = linalg.eigh(covariance / len(rows))
+        values, vectors = linalg.eigh(covariance / len(rows))  # of rows whose mean square is 1
         values, vectors = np.maximum(values[::-1], 0.0), vectors[:, ::-1]
         # eigenvalues below the rounding error of the covariance are zeros
         rounding = values[0] * max(rows.shape) * np.finfo(np.float64).eps
@@ -180,11 +180,12 @@ class ZCA(_RowTransformer):
                 f"epsilon=0 cannot whiten {len(rows)} samples (n_samples={len(rows)}) that vary in "
                 f"{self.rank_} of {len(values)} directions; pass epsilon > 0, for example 0.01"
             )
-        self.eigenvalues_ = values
-        self.epsilon_ = share * float(values.mean())
-        shifted = values + self.epsilon_
+        epsilon = share * float(values.mean())
+        shifted = values + epsilon
+        with np.errstate(over="ignore", under="ignore"):  # they may leave the range of floats where samples do not
+            self.eigenvalues_, self.epsilon_ = values * size * size, epsilon * size * size
         self.condition_ = float(shifted[0] / shifted[-1])
-        scale = math.sqrt(float(np.sum(values / shifted)))
+        scale = size * math.sqrt(float(np.sum(values / shifted)))
         self.whitening_ = (vectors / (np.sqrt(shifted) * scale)) @ vectors.T
         self.unwhitening_ = (vectors * (np.sqrt(shifted) * scale)) @ vectors.T
         return self

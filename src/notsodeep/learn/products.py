@@ -127,7 +127,7 @@ def columns(blocks: Blocks, chosen: Array) -> Array:
         source: Any = blocks
         first, second = source.samples
         landmarks = (first if second is None else second)[chosen]
-        part = kernels.blocks(source.model, first, landmarks, kind=source.kinds, dtype=source.dtype, depth=source.depth)
+        part = kernels.blocks(source.model, first, landmarks, kind=source.kinds, dtype=source.dtype, **source.options)
         return part.block(slice(None), slice(None)).astype(np.float64, copy=False)
     if isinstance(blocks, MatrixBlocks):
         return blocks.matrix[:, chosen].astype(np.float64)

@@ -1,11 +1,15 @@
-"""How much memory there is."""
+"""How much memory there is, and where work is kept."""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
 
-__all__ = ["available_memory", "readable"]
+from notsodeep.checks import InputError
+
+__all__ = ["CHECKPOINT", "available_memory", "made", "readable"]
+
+CHECKPOINT = "cg.npz"  # of conjugate gradients in a directory
 
 
 def available_memory() -> int:
@@ -35,3 +39,12 @@ def readable(size: float) -> str:
     ('1.5 GB', '2 MB')
     """
     return f"{size / 1e9:.3g} GB" if size >= 1e9 else f"{size / 1e6:.3g} MB"
+
+
+def made(directory: str | os.PathLike[str]) -> Path:
+    """The directory to work in, created if need be."""
+    folder = Path(directory)
+    if folder.exists() and not folder.is_dir():
+        raise InputError(f"directory={str(folder)!r} is a file; pass a directory")
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder

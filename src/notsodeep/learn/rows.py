@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import math
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -11,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from notsodeep.checks import InputError, choice
+from notsodeep.data.samples import mean_and_scale
 from notsodeep.learn.preprocessing import unit
 
 __all__ = ["NORMALIZATIONS", "Merged", "Preparation", "merge"]
@@ -18,8 +18,6 @@ __all__ = ["NORMALIZATIONS", "Merged", "Preparation", "merge"]
 Array: TypeAlias = NDArray[Any]
 
 NORMALIZATIONS = ("center", "unit", "none")
-
-_TILE = 1024  # rows turned into float64 at a time
 
 
 @dataclass(frozen=True)
@@ -50,14 +48,8 @@ class Preparation:
             raise InputError("normalize='pixel' would make every pixel of a grey image ±1; use normalize='unit'")
         if mode != "center":
             return Preparation(mode, channels=channels or 1)
-        share = np.full(len(X), 1 / len(X)) if weight is None else weight / weight.sum()
-        tiles = [slice(start, start + _TILE) for start in range(0, len(X), _TILE)]
-        mean = np.sum([share[tile] @ X[tile].astype(np.float64) for tile in tiles], axis=0)
-        square = np.concatenate([np.sum((X[tile] - mean) ** 2, axis=1) for tile in tiles])
-        scale = math.sqrt(float(share @ square))
-        # identical rows leave nothing but the rounding of their mean
-        tiny = 1e-14 * float(np.linalg.norm(mean))
-        return Preparation(mode, mean, scale if scale > tiny else 1.0)
+        mean, scale = mean_and_scale(X, weight)
+        return Preparation(mode, mean, scale or 1.0)
 
     def __call__(self, X: Array) -> Array:
         """Return prepared rows in the dtype of X."""

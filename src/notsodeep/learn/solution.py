@@ -47,6 +47,8 @@ class Solution:
         What conjugate gradients used; empty for others.
     shift : array (n,)
         ridge/w_i, what was added to the diagonal.
+    weight : array (n,)
+        w_i.
     factor : CholeskyFactor or None
         For leave-one-out errors, determinants and posterior variances.
     """
@@ -65,6 +67,7 @@ class Solution:
     regularisation: float = 0.0
     preconditioner: str = ""
     shift: Array = field(repr=False, default_factory=lambda: np.zeros(0))
+    weight: Array = field(repr=False, default_factory=lambda: np.zeros(0))
     factor: CholeskyFactor | None = field(repr=False, default=None)
 
 
@@ -77,4 +80,8 @@ def diagonal_shift(ridge: float, weights: ArrayLike | None, n: int) -> tuple[Arr
         raise InputError(f"weights has {len(weight)} entries but there are {n} samples; pass one for each")
     if not (weight > 0).all():
         raise InputError(f"weights holds {weight.min():g}; weights must be positive, leave samples out instead")
-    return ridge / weight, weight
+    with np.errstate(over="ignore"):
+        shift = ridge / weight
+    if not np.isfinite(shift).all():
+        raise InputError(f"weights holds {weight.min():g}; ridge/weight overflows, so leave such samples out")
+    return shift, weight

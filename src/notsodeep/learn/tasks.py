@@ -194,6 +194,9 @@ class KernelClassifier(ClassifierMixin, KernelMachine):  # type: ignore[misc]
     def _restore(self, arrays: dict[str, Array], numbers: dict[str, Any]) -> None:
         super()._restore(arrays, numbers)
         self.classes_ = arrays["classes"].astype(object) if numbers.get("object_labels") else arrays["classes"]
+        columns_ = self.dual_coef_.shape[1]
+        if len(self.classes_) != (2 if columns_ == 1 else columns_):
+            raise ValueError("its arrays do not fit together")
         self.calibration_ = Calibration(**numbers["calibration"])
 
 
@@ -215,8 +218,9 @@ def calibrate(scores: Array, share: Array, method: str) -> Calibration:
     """The temperature with the smallest log-loss.
 
     `share` (n, K) says how often each row has each class. As in Platt's method one more observation a class keeps the
-    temperature of perfectly separated scores from 0.
+    temperature of perfectly separated scores from 0; weights count as repetitions, but no row for less than one.
     """
+    share = share * max(1.0, len(share) / share.sum())
     total = share.sum()
     classes = share.shape[1]
     smooth = (share + share.sum(axis=1, keepdims=True) / total) / (1 + classes / total)

@@ -56,7 +56,7 @@ def generalized_cross_validation(solution: Solution) -> Array:
     array ()  or (k,)
     """
     inverse = _factor(solution).inverse_diagonal(progress=False)
-    weight = solution.ridge / solution.shift if solution.ridge > 0 else np.ones(len(inverse))
+    weight = solution.weight
     return len(inverse) * np.sum((solution.coefficients**2).T / weight, axis=-1) / np.sum(inverse / weight) ** 2
 
 

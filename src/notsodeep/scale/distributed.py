@@ -32,7 +32,7 @@ from notsodeep.scale.pool import one_thread_each
 from notsodeep.scale.products import multiply_tile, product
 from notsodeep.scale.store import Tile, TileStore
 
-__all__ = ["ClusterBlocks", "connect", "multiply", "on_workers", "write_tiles"]
+__all__ = ["ClusterBlocks", "connect", "connected", "multiply", "on_workers", "write_tiles"]
 
 Array: TypeAlias = NDArray[Any]
 Job: TypeAlias = Callable[..., Any]
@@ -59,6 +59,16 @@ def connect(address: str | None) -> Iterator[Any]:
         yield client
 
 
+@contextmanager
+def connected(client: Any) -> Iterator[Any]:
+    """Yield a client: the one that is passed, which stays open, or one of the scheduler at an address."""
+    if isinstance(client, str):
+        with connect(client) as own:
+            yield own
+    else:
+        yield client
+
+
 class ClusterBlocks:
     """The kernel `blocks`, whose products are computed on the workers of `client`; all else is done here."""
 
@@ -66,6 +76,8 @@ class ClusterBlocks:
         self._blocks, self._client = blocks, client
 
     def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):  # of an object being copied, which has no blocks yet
+            raise AttributeError(name)
         return getattr(self._blocks, name)
 
     def astype(self, dtype: DTypeLike) -> ClusterBlocks:

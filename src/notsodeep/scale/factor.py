@@ -10,6 +10,7 @@ while the current one ends. Every finished tile is a checkpoint. The kernel is a
 
 from __future__ import annotations
 
+import math
 import threading
 from collections import OrderedDict
 from concurrent.futures import Future
@@ -20,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import lapack, solve_triangular
 
-from notsodeep.checks import InputError
+from notsodeep.checks import InputError, count
 from notsodeep.kernels.blocks import Blocks
 from notsodeep.progress import Progress, reporter
 from notsodeep.scale.pool import each, executor
@@ -79,18 +80,18 @@ class Factor:
         return result
 
     def _substitute(self, right: Array, forward: bool) -> Array:
-        store, count = self.store, self.store.grid[0]
+        store, tiles = self.store, self.store.grid[0]
         X = np.array(right, self.dtype)
         if X.ndim not in (1, 2) or len(X) != self.shape[0]:
             raise InputError(f"right has shape {X.shape} but must be ({self.shape[0]}, k)")
-        rows = [store.span((k, k))[0] for k in range(count)]
+        rows = [store.span((k, k))[0] for k in range(tiles)]
 
         def part(i: int, k: int) -> Array:
             return store.read((i, k)) @ X[rows[k]] if forward else store.read((k, i)).T @ X[rows[k]]
 
         with executor() as pool:
-            for i in range(count) if forward else reversed(range(count)):
-                known = range(i) if forward else range(i + 1, count)
+            for i in range(tiles) if forward else reversed(range(tiles)):
+                known = range(i) if forward else range(i + 1, tiles)
                 nonzero = [k for k in known if X[rows[k]].any()]
                 for term in pool.map(lambda k, i=i: part(i, k), nonzero):
                     X[rows[i]] -= term
@@ -102,6 +103,8 @@ class Factor:
 
 def describe(blocks: Any) -> dict[str, Any]:
     """What a kernel comes from, computed or stored."""
+    if not hasattr(blocks, "store") and not hasattr(blocks, "samples"):
+        raise InputError("a factor on disk needs a kernel that is computed or stored, not a matrix in memory")
     if hasattr(blocks, "store"):
         return {key: value for key, value in blocks.store.manifest.items() if key not in ("format", "triangle")}
     return {key: value for key, value in manifest(blocks).items() if key != "triangle"}
@@ -132,7 +135,7 @@ def factorize(
         "kernel": describe(blocks),
         "added": float(extra[0]) if np.ndim(added) == 0 else fingerprint(extra),
     }
-    length = tile or getattr(blocks, "tile", (side(n),))[0]
+    length = getattr(blocks, "tile", (side(n),))[0] if tile is None else min(count(tile, "tile"), n)
     with locked(directory) as path:
         store = TileStore.create(path, (n, n), (length, length), blocks.dtype, described)
         with reporter("factor", len(store.tiles()), progress) as report:
@@ -153,6 +156,7 @@ def _factor(blocks: Blocks, added: Array, store: TileStore, report: Any) -> None
         rest = blocks.block(rows, columns)
         if i == j:
             rest[np.diag_indices(len(rest))] += added[rows]
+            diagonal = rest.diagonal().astype(np.float64)
         for k in range(j):
             futures[i, k].result()
             futures[j, k].result()
@@ -161,7 +165,7 @@ def _factor(blocks: Blocks, added: Array, store: TileStore, report: Any) -> None
             pivot = shared.read((j, k))
             rest -= (pivot if i == j else store.read((i, k))) @ pivot.T
         if i == j:
-            rest = _pivot(rest, rows.start)
+            rest = _pivot(rest, rows.start, 4 * math.sqrt(len(added)) * float(np.finfo(rest.dtype).eps) * diagonal)
         else:
             futures[j, j].result()
             # L_ij L_jjᵀ = rest
@@ -183,13 +187,16 @@ def _factor(blocks: Blocks, added: Array, store: TileStore, report: Any) -> None
             stop.set()
 
 
-def _pivot(block: Array, start: int) -> Array:
+def _pivot(block: Array, start: int, negligible: Array) -> Array:
+    """The factor of a diagonal tile; a pivot at or below `negligible` is nothing but rounding."""
     potrf = lapack.dpotrf if block.dtype == np.float64 else lapack.spotrf
     lower, info = potrf(block, lower=True, clean=True)
-    if info or not np.isfinite(lower[-1, -1]):
+    bad = ~(lower.diagonal().astype(np.float64) ** 2 > negligible)
+    if info or bad.any():
+        order = info or int(np.argmax(bad)) + 1
         raise InputError(
-            f"K + ridge·I is not positive definite in {block.dtype}: the leading minor of order "
-            f"{start + max(info, 1)} is not positive; raise ridge"
+            f"K + ridge·W⁻¹ is not positive definite in {block.dtype}: the leading minor of order {start + order} is "
+            "zero or negative to rounding (duplicate samples?); raise ridge"
             + (", or use float64" if block.dtype == np.float32 else "")
         )
     return lower

@@ -5,11 +5,11 @@ The directory is a zarr array (format 3): ``zarr.json`` with the manifest among 
 
 - A tile is complete or absent. It is written beside its place and renamed, so ``kill -9`` leaves no half of one.
 - A tile proves itself. Whoever resumes checks size and checksum before trusting it; so does every read.
-- Files are not forced to the platter one by one, which would cost more than computing them. What a power cut
-  takes away fails its checksum, and the same command computes it again.
+- Files are not forced to the platter one by one. What a power cut takes away fails its checksum, and the same
+  command computes it again.
 - One writer at a time, by a lock (``flock``) that the system releases when its owner dies, however it dies.
 
-Tiles do not pass through zarr's own pipeline but go straight between arrays and files, several times as fast.
+Tiles go straight between arrays and files, not through zarr's own pipeline.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import errno
 import fcntl
 import json
 import os
+import re
 import socket
 import threading
 from collections.abc import Iterator, Mapping
@@ -28,7 +29,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from notsodeep.checks import InputError
+from notsodeep.checks import InputError, count
 from notsodeep.scale.extra import need
 
 __all__ = ["DamagedTileError", "TileStore", "side"]
@@ -38,6 +39,7 @@ Tile: TypeAlias = tuple[int, int]
 
 FORMAT = 1
 LOCK = ".lock"
+_UNFINISHED = re.compile(r"zarr\.json\..*\.partial")
 _TRIANGLES = ("full", "upper", "lower")
 _SIDE = 2048  # of a tile, about: 32 MB in float64
 _PIECE = 1 << 20  # bytes checked at a time; they stay in the cache
@@ -73,21 +75,20 @@ class TileStore:
         try:
             described = json.loads((self.path / "zarr.json").read_text(encoding="utf-8"))
             attributes = described["attributes"]["notsodeep"]
-            if attributes["format"] != FORMAT:
-                raise InputError(
-                    f"{self.path} has format {attributes['format']}, but this version of notsodeep reads {FORMAT}"
-                )
-            self.shape: tuple[int, int] = tuple(described["shape"])
-            self.tile: tuple[int, int] = tuple(described["chunk_grid"]["configuration"]["chunk_shape"])
-            self.dtype = np.dtype(described["data_type"])
+            self.format = attributes["format"]
+            self.shape: tuple[int, int] = _pair(described["shape"])
+            self.tile: tuple[int, int] = _pair(described["chunk_grid"]["configuration"]["chunk_shape"])
+            self.dtype = np.dtype({"float32": np.float32, "float64": np.float64}[described["data_type"]])
             self.manifest: dict[str, Any] = attributes
             self._triangle = _TRIANGLES.index(attributes["triangle"])
         except FileNotFoundError:
             raise InputError(f"{self.path} is not a kernel store: it has no zarr.json") from None
-        except (KeyError, TypeError, ValueError, NotADirectoryError) as error:
-            if isinstance(error, InputError):
-                raise
+        except NotADirectoryError:
+            raise InputError(f"{self.path} is a file, not a kernel store") from None
+        except (KeyError, TypeError, ValueError):
             raise InputError(f"{self.path} is not a kernel store: its zarr.json was not written by notsodeep") from None
+        if self.format != FORMAT:
+            raise InputError(f"{self.path} has format {self.format}, but this version of notsodeep reads {FORMAT}")
         self._checksum = need("google_crc32c").extend
 
     @classmethod
@@ -101,9 +102,6 @@ class TileStore:
         directory = Path(path).absolute()
         wanted = {"format": FORMAT, **manifest}
         if not (directory / "zarr.json").exists():
-            foreign = [entry.name for entry in directory.iterdir() if entry.name != LOCK]
-            if foreign:
-                raise InputError(f"{directory} holds other files ({foreign[0]}); pass a new directory")
             content = _describe(shape, tile, dtype, wanted)
             _write_whole(directory / "zarr.json", [content], durable=True)
         store = cls(directory)
@@ -159,6 +157,8 @@ class TileStore:
             raise DamagedTileError(
                 f"{self.path} lacks tile {tile}; run the command that writes it again, it continues where it stopped"
             ) from None
+        except IsADirectoryError:
+            raise DamagedTileError(f"{self.path}: tile {tile} is a directory; delete it") from None
         if not complete or self._sum(data) != ending:
             raise DamagedTileError(f"{self.path}: tile {tile} is damaged; `notsodeep verify` lists what to repair")
         rows, columns = self.span(tile)
@@ -195,12 +195,23 @@ class TileStore:
 
 @contextlib.contextmanager
 def locked(path: str | Path) -> Iterator[Path]:
-    """Create the directory if need be and keep other writers out; leftovers of a killed one are removed."""
+    """Create the directory if need be and keep other writers out; leftovers of a killed one are removed.
+
+    A directory that holds anything but a store is refused before anything in it is touched.
+    """
     directory = Path(path).absolute()
     if directory.exists() and not directory.is_dir():
         raise InputError(f"out={str(path)!r} is a file; pass a directory for the store")
     if not directory.parent.is_dir():
         raise InputError(f"out={str(path)!r}: the directory {str(directory.parent)!r} does not exist; create it first")
+    if directory.is_symlink() and not directory.exists():
+        raise InputError(f"out={str(path)!r} is a link to {str(directory.readlink())!r}, which does not exist")
+    if (directory / "zarr.json").exists():
+        TileStore(directory)  # refuses what is none
+    elif directory.is_dir():
+        foreign = [name for name in sorted(os.listdir(directory)) if name != LOCK and not _UNFINISHED.fullmatch(name)]
+        if foreign:
+            raise InputError(f"{directory} holds other files ({foreign[0]}); pass a new directory")
     lock = directory / LOCK
     try:
         directory.mkdir(exist_ok=True)
@@ -216,7 +227,7 @@ def locked(path: str | Path) -> Iterator[Path]:
         try:
             os.ftruncate(handle, 0)
             os.pwrite(handle, f"process {os.getpid()} on {socket.gethostname()}\n".encode(), 0)
-            for leftover in directory.glob("**/*.partial"):
+            for leftover in (*directory.glob("zarr.json.*.partial"), *directory.glob("c/*/*.partial")):
                 leftover.unlink(missing_ok=True)
         except OSError as error:
             raise _explained(error, directory) from None
@@ -257,13 +268,18 @@ def _explained(error: OSError, target: Path) -> OSError:
     return OSError(error.errno, text, str(target))
 
 
+def _pair(sizes: Any) -> tuple[int, int]:
+    rows, columns = (count(size, "size") for size in sizes)
+    return rows, columns
+
+
 def _fill(source: Any, data: Array) -> bool:
     view = data.data.cast("B")
     while view:
-        count = source.readinto(view)
-        if not count:
+        done = source.readinto(view)
+        if not done:
             return False
-        view = view[count:]
+        view = view[done:]
     return True
 
 
