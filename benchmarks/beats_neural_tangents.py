@@ -61,8 +61,8 @@ def environment() -> Path:
 class Peer:
     """The other package in a process of its own, asked over a pipe."""
 
-    def __init__(self, python: Path, dtype: str) -> None:
-        script = str(Path(__file__).with_name("neural_tangents_peer.py"))
+    def __init__(self, python: Path, dtype: str, name: str = "neural_tangents_peer.py") -> None:
+        script = str(Path(__file__).with_name(name))
         clean = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
         clean["JAX_ENABLE_X64"] = str(int(dtype == "float64"))
         self.process = subprocess.Popen(

@@ -1,4 +1,4 @@
-"""Runs inside the environment of neural-tangents: deep input-injected networks, dense or not, one request per line.
+"""Runs inside the environment of neural-tangents: a 50-layer input-injected network, one request per line.
 
 A request is ``{"prepare": {...}}``, which compiles the kernel and writes its value to a file, or
 ``{"evaluate": true}``. The environment variable JAX_ENABLE_X64 chooses double precision.
@@ -45,30 +45,6 @@ def injected(recurrent: float, input: float, bias: float, depth: int) -> Any:
     return ntk
 
 
-def convolutional(recurrent: float, input: float, depth: int) -> Any:
-    """x ↦ NTK of `depth` layers g ← σ_a W∗√2·relu(g) + σ_b U∗x, 3×3 and circular, flattened and read out.
-
-    Without pooling the package keeps covariances of equal positions only.
-    """
-    kernel_of = stax.Identity()[2]
-    drive = stax.Conv(1, (3, 3), W_std=math.sqrt(input), padding="CIRCULAR")[2]
-    layer = stax.serial(stax.Relu(), stax.Conv(1, (3, 3), W_std=math.sqrt(2 * recurrent), padding="CIRCULAR"))[2]
-    add = stax.FanInSum()[2]
-    readout = stax.serial(stax.Relu(), stax.Flatten(), stax.Dense(1, W_std=math.sqrt(2)))[2]
-
-    def ntk(X: Any) -> Any:
-        data = kernel_of(X * math.sqrt(X.shape[-1]), None, diagonal_spatial=True)
-        state = injection = drive(data)
-        for _ in range(depth):
-            state = add((layer(state), injection))
-        return readout(state).ntk
-
-    return ntk
-
-
-NETWORKS = {"injected": injected, "convolutional": convolutional}
-
-
 def main() -> None:
     compiled: Any = None
     X: Any = None
@@ -78,8 +54,7 @@ def main() -> None:
         if "prepare" in request:
             task = request["prepare"]
             X = jnp.asarray(np.load(task["data"]))
-            network = NETWORKS[task.get("network", "injected")]
-            compiled = jax.jit(network(**task["model"])).lower(X).compile()
+            compiled = jax.jit(injected(**task["model"])).lower(X).compile()
             seconds = time.perf_counter() - began
             np.save(task["result"], np.asarray(compiled(X)))
         else:

@@ -68,6 +68,7 @@ def test_samples_are_what_they_say() -> None:
         "deq_ntk_costs_one_gram_matrix",
         "kernel_cost_and_memory_are_quadratic",
         "theory_preconditions_cg",
+        "offset_zero_is_enough",
     ],
 )
 def test_benchmark_runs(name: str) -> None:

@@ -30,30 +30,31 @@ from notsodeep.kernels.conv.sweeps import (
     residual,
     right_hand_side,
     total,
-    wrap,
+    wrap_rows,
+    wrap_sides,
 )
 
 __all__ = ["BUFFERS", "INFO", "equilibrium_tile", "layered_tile"]
 
-BUFFERS = 15
+BUFFERS = 14
 INFO = 5  # pairs, evaluations of the dual, linear steps, largest residual, largest error
 _NEWTON, _STEPS = 20, 4000  # at most
 
 
 @jit
-def _columns(z: Any, t: Any, padded: Any, shape: Any, taps: Any) -> None:
+def _columns(z: Any, t: Any, shape: Any, taps: Any) -> None:
     rows, width, stride, at, around, circular = shape
     if circular:
-        wrap(z, padded, rows, width, len(taps) // 2, stride, at.start)
-        columns(padded, t, stride, around, taps)
-    else:
-        columns(z, t, stride, around, taps)
+        wrap_rows(z, rows, width, len(taps) // 2, stride, at.start)
+    columns(z, t, stride, around, taps)
+    if circular:
+        wrap_sides(t, rows, width, len(taps) // 2, stride, at.start)
 
 
 @jit
 def _bounds(slope: float, power: float, recurrent: float, lowest: float) -> tuple[float, float, float]:
     """γ, σ and the convergence factor of the Chebyshev iteration for eigenvalues in top·[lowest, 1]."""
-    top = recurrent * min(power, 1.1 * slope)
+    top = recurrent * (slope + 0.4 * (power - slope))  # between the mean of Ġ and its largest value
     middle, half = top * (1 + lowest) / 2, top * (1 - lowest) / 2
     gamma = 1 / (1 - middle)
     sigma = half * gamma
@@ -74,28 +75,28 @@ def _newton_step(buffer: Any, chebyshev: Any, recurrent: float, steps: int, shap
     real = buffer.dtype.type
     at, around = shape[3], shape[4]
     gamma, sigma = chebyshev[0], chebyshev[1]
-    w, h, f, p, m, t, padded = buffer[1], buffer[3], buffer[6], buffer[7], buffer[11], buffer[10], buffer[12]
+    w, h, f, p, m, t = buffer[1], buffer[3], buffer[6], buffer[7], buffer[11], buffer[10]
     y, z = buffer[8], buffer[9]
     ra = np.float64(recurrent)
     if steps < 2:  # z = p
-        _columns(p, t, padded, shape, taps)
+        _columns(p, t, shape, taps)
         add(t, w, f, h, recurrent, at, around, taps)
         return
     # the first step gives γ p, which needs no array of its own
     omega = 1 / (1 - sigma * sigma / 2)
-    _columns(p, t, padded, shape, taps)
+    _columns(p, t, shape, taps)
     a, b, e = omega * gamma * ra, omega * gamma, omega * (1 - gamma)
     relax(t, m, p, p, z, real(a * gamma), real(b), real(e * gamma), at, around, taps)
     for step in range(2, steps):
         omega = 1 / (1 - sigma * sigma * omega / 4)
-        _columns(z, t, padded, shape, taps)
+        _columns(z, t, shape, taps)
         a, b, e, o = omega * gamma * ra, omega * gamma, omega * (1 - gamma), 1 - omega
         if step == 2:
             relax(t, m, p, z, y, real(a), real(b + o * gamma), real(e), at, around, taps)
         else:
             momentum(t, m, p, z, y, real(a), real(b), real(e), real(o), at, around, taps)
         z, y = y, z
-    _columns(z, t, padded, shape, taps)
+    _columns(z, t, shape, taps)
     add(t, w, f, h, recurrent, at, around, taps)
 
 
@@ -108,14 +109,14 @@ def _tangent(
     at, around = shape[3], shape[4]
     gamma, sigma, rate = chebyshev
     c, d, f, p = buffer[0], buffer[5], buffer[6], buffer[7]
-    y, z, t, m, padded = buffer[8], buffer[9], buffer[10], buffer[11], buffer[12]
+    y, z, t, m = buffer[8], buffer[9], buffer[10], buffer[11]
     right_hand_side(f, c, d, p, z, recurrent, at)
     ra = np.float64(recurrent)
     more = _steps(0.05 / goal, rate)
-    omega, done = 2.0, 0
+    omega, done, previous = 2.0, 0, np.inf
     while True:
         for _ in range(more):
-            _columns(z, t, padded, shape, taps)
+            _columns(z, t, shape, taps)
             if done == 0:
                 relax(t, m, p, z, y, real(gamma * ra), real(gamma), real(1 - gamma), at, around, taps)
             else:
@@ -124,11 +125,12 @@ def _tangent(
                 momentum(t, m, p, z, y, real(a), real(b), real(e), real(o), at, around, taps)
             z, y = y, z
             done += 1
-        _columns(z, t, padded, shape, taps)
+        _columns(z, t, shape, taps)
         plain, weighted, left = finish(t, m, p, z, c, d, spread, recurrent, at, around, taps)
         excess = np.float64(left) / size
-        if not excess > goal or done >= _STEPS:
+        if excess <= goal or excess > previous / 2 or done >= _STEPS:
             return plain, weighted, excess, done
+        previous = excess
         more = min(_steps(excess / goal, rate), 2 * done)
 
 
@@ -147,20 +149,20 @@ def _solve(
     power, bend, recurrent = numbers[0], numbers[1], numbers[2]
     goal = np.float64(numbers[6])
     c, w, g, h, loss, d, f = buffer[0], buffer[1], buffer[2], buffer[3], buffer[4], buffer[5], buffer[6]
-    p, z, t, m, padded, border = buffer[7], buffer[9], buffer[10], buffer[11], buffer[12], buffer[13]
-    _columns(z, t, padded, shape, taps)
+    p, z, t, m, border = buffer[7], buffer[9], buffer[10], buffer[11], buffer[12]
+    _columns(z, t, shape, taps)
     guess(t, w, border, g, h, dense, numbers[3], numbers[4], at, around, taps)
     excess, previous, slope, mean = 0.0, np.inf, 0.0, 0.0
     chebyshev = (1.0, 0.0, 0.0)
     for attempt in range(_NEWTON):
         slope = np.float64(dual(h, c, loss, d, angle, lens, power, bend, at)) / size
         chebyshev = _bounds(slope, np.float64(power), np.float64(recurrent), np.float64(numbers[5]))
-        _columns(loss, t, padded, shape, taps)
+        _columns(loss, t, shape, taps)
         left, gaps = residual(t, w, g, h, c, d, f, p, m, recurrent, at, around, taps)
         info[1] += 1
         mean = np.float64(gaps) / size
         excess = np.sqrt(np.float64(left) / size)
-        if not excess > goal or (attempt > 2 and excess > previous / 2):
+        if excess <= goal or (attempt > 2 and excess > previous / 2):
             break
         previous = excess
         # Newton squares the error, so there is no point in solving more exactly than that
@@ -172,7 +174,7 @@ def _solve(
     both = total(c, loss, h, f, power, at)
     values[0], values[1] = both[0], both[1]
     if wants[0] or wants[1]:
-        error += gain * gain * bend * excess
+        error += gain * gain * bend * excess / (1 + np.float64(numbers[3]))  # K_ii grows like 1/(1 − σ_a² v)
     if wants[0]:
         plain, weighted, left_over, steps = _tangent(
             buffer, spread, chebyshev, recurrent, np.float64(numbers[7]), size, shape, taps
@@ -182,7 +184,7 @@ def _solve(
         worst, error = max(worst, left_over), max(error, left_over / 10)
     if wants[1]:
         z[at] = power * c[at] - loss[at]
-        _columns(z, t, padded, shape, taps)
+        _columns(z, t, shape, taps)
         f[at] = 0
         layer(t, w, f, f, recurrent, at, around, taps)
         plain, weighted, left_over, steps = _tangent(
@@ -196,9 +198,9 @@ def _solve(
 
 @jit
 def _drive(L: Any, R: Any, level: int, i: int, j: int, factor: float, buffer: Any, at: Any) -> float:
-    """c = √q √q', w, row 13 = (S√q − S'√q')²/2 less what windows miss, row 14 = factor (√q − √q')²; returns Σ c."""
+    """c = √q √q', w, row 12 = (S√q − S'√q')²/2 less what windows miss, row 13 = factor (√q − √q')²; returns Σ c."""
     half = buffer.dtype.type(0.5)
-    cc, ww, bb, ee = buffer[0, at], buffer[1, at], buffer[13, at], buffer[14, at]
+    cc, ww, bb, ee = buffer[0, at], buffer[1, at], buffer[12, at], buffer[13, at]
     s1, s2, s3, s4 = L[0, level, i, at], L[1, level, i, at], L[2, level, i, at], L[3, level, i, at]
     r1, r2, r3, r4 = R[0, level, j, at], R[1, level, j, at], R[2, level, j, at], R[3, level, j, at]
     total = buffer.dtype.type(0)
@@ -216,8 +218,8 @@ def _drive(L: Any, R: Any, level: int, i: int, j: int, factor: float, buffer: An
 
 @jit
 def _distance(x: Any, y: Any, buffer: Any, at: Any) -> None:
-    """Row 9 = |x − y|² + row 14."""
-    before, ee = buffer[14, at], buffer[9, at]
+    """Row 9 = |x − y|² + row 13."""
+    before, ee = buffer[13, at], buffer[9, at]
     a, b = x[0, at], y[0, at]
     for k in range(ee.shape[0]):
         difference = a[k] - b[k]
@@ -249,7 +251,7 @@ def equilibrium_tile(
                 a, b = left[i], right[j]
                 size = _drive(L, R, 0, a, b, factor, buffer, at)
             info[0] += 1
-            if not size > 0:  # one of the images is black
+            if size <= 0:  # one of the images is black
                 continue
             _distance(X[i], Y[j], buffer, at)
             _solve(buffer, spread, angle, lens, dense, numbers, wants, shape, taps, size, values, info)
@@ -270,7 +272,7 @@ def layered_tile(
     zero, two, one, tiny = real(0), real(2), real(1), real(1e-36)
     c, w, g, h, loss, d = buffer[0], buffer[1], buffer[2], buffer[3], buffer[4], buffer[5]
     tangent, own, f, z = buffer[6], buffer[7], buffer[8], buffer[9]
-    t, padded, border, rough = buffer[10], buffer[12], buffer[13], buffer[14]
+    t, border, rough = buffer[10], buffer[12], buffer[13]
     for i in range(X.shape[0]):
         for j in range(max(0, i + first), Y.shape[0]):
             a, b = left[i], right[j]
@@ -289,14 +291,14 @@ def layered_tile(
                 _drive(L, R, level, a, b, zero, buffer, at)
                 rough[at] = factor * difference * difference
                 g[at] = zero
-                _columns(z, t, padded, shape, taps)
+                _columns(z, t, shape, taps)
                 layer(t, w, g, tangent, recurrent, at, around, taps)
-                _columns(f, t, padded, shape, taps)
+                _columns(f, t, shape, taps)
                 layer(t, w, g, own, recurrent, at, around, taps)
-                _columns(loss, t, padded, shape, taps)
+                _columns(loss, t, shape, taps)
                 layer(t, w, g, h, recurrent, at, around, taps)
                 _distance(X[i], Y[j], buffer, at)
-                _columns(z, t, padded, shape, taps)
+                _columns(z, t, shape, taps)
                 g[at] = -w[at] * border[at]
                 layer(t, w, g, z, one, at, around, taps)
                 h[at] = np.minimum(h[at] + np.maximum(z[at], zero), two)

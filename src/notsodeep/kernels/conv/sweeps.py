@@ -31,7 +31,8 @@ __all__ = [
     "residual",
     "right_hand_side",
     "total",
-    "wrap",
+    "wrap_rows",
+    "wrap_sides",
 ]
 
 TERMS = {"float32": 8, "float64": 24}  # of the polynomials in `dual`
@@ -40,14 +41,24 @@ jit = numba.njit(nogil=True, cache=True, error_model="numpy", fastmath={"contrac
 
 
 @jit
-def wrap(source: Any, padded: Any, rows: int, width: int, half: int, stride: int, start: int) -> None:
-    """Copy an image and surround it with its opposite sides (circular padding)."""
-    for i in range(-half, rows + half):
-        origin = start + (i % rows) * stride
-        target = start + i * stride
-        padded[target : target + width] = source[origin : origin + width]
-        padded[target - half : target] = source[origin + width - half : origin + width]
-        padded[target + width : target + width + half] = source[origin : origin + half]
+def wrap_rows(z: Any, rows: int, width: int, half: int, stride: int, start: int) -> None:
+    """Continue an image above and below with its opposite sides (circular padding)."""
+    for i in range(half):
+        first, last = start + i * stride, start + (rows - 1 - i) * stride
+        above, below = last - rows * stride, first + rows * stride
+        for k in range(width):
+            z[below + k] = z[first + k]
+            z[above + k] = z[last + k]
+
+
+@jit
+def wrap_sides(t: Any, rows: int, width: int, half: int, stride: int, start: int) -> None:
+    """The same on the left and on the right, for vertical sums."""
+    for i in range(rows):
+        first = start + i * stride
+        for j in range(half):
+            t[first - 1 - j] = t[first + width - 1 - j]
+            t[first + width + j] = t[first + j]
 
 
 @jit
@@ -119,14 +130,14 @@ def guess(
     around: Any,
     taps: Any,
 ) -> None:
-    """g = max(w·(window − border), 0) and h = its gap if all neighbours have the same g: a polynomial in √(g/rest)."""
+    """g = max(w·(window − border), 0) and h ≥ g as if all neighbours had the same g: a polynomial in √(g·rest)."""
     zero, two = g.dtype.type(0), g.dtype.type(2)
     ww, bb, gg, hh, tt = w[at], border[at], g[at], h[at], t[around]
     for k in range(gg.shape[0]):
         x = max(ww[k] * (_window(tt, k, taps) - bb[k]), zero)
         gg[k] = x
         u = np.sqrt(min(x * rest, largest))
-        hh[k] = min(x * _horner(dense, u), two)
+        hh[k] = min(max(x * _horner(dense, u), x), two)
 
 
 @jit
