@@ -55,7 +55,7 @@ a killed fit continues when it is called again; `notsodeep fit` has `--solver ou
 
 ## On a cluster
 
-```python
+```py
 from dask.distributed import Client
 
 client = Client("tcp://scheduler:8786")
