@@ -42,7 +42,13 @@ RECORDS = Path(__file__).parent / "records"
 
 def run(quick: bool = False) -> dict:
     rows, misses = [], []
-    for name in ["mnist", "cifar10-b"] if quick else SETTINGS:
+    names = ["mnist", "cifar10-b"] if quick else list(SETTINGS)
+    absent = [name for name in names if not quick and not (RECORDS / f"{name}.json").is_file()]
+    if os.environ.get("RECORDED_ONLY"):  # write down what there is; the others stay to be run
+        names = [name for name in names if name not in absent]
+    else:
+        absent = []
+    for name in names:
         record = measured(__file__, name, name, quick)
         published = SETTINGS[name][2]
         accuracy = record["test accuracy"]
@@ -56,7 +62,8 @@ def run(quick: bool = False) -> dict:
         "claim": "Whole image data sets fit one machine: the DEQ-NTK of [FK20] (about 400 CPU hours there), no ridge",
         "target": "accuracies of [FK20, Table 2], each ≤ 15 minutes and ≤ 20 GiB",
         "rows": rows,
-        "verdict": f"missed: {'; '.join(misses)}" if misses else f"met: at most {slowest:.0f} s",
+        "verdict": (f"missed: {'; '.join(misses)}" if misses else f"met: at most {slowest:.0f} s")
+        + (f"; not run yet: {', '.join(absent)}" if absent else ""),
     }
 
 
