@@ -15,6 +15,7 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 from notsodeep.checks import InputError, choice, nonnegative
 from notsodeep.kernels import Blocks
 from notsodeep.learn import persistence
+from notsodeep.learn.plan import SOLVERS
 from notsodeep.learn.resources import CHECKPOINT, made
 from notsodeep.learn.rows import Merged, Preparation, merge
 from notsodeep.learn.solution import Solution
@@ -121,6 +122,7 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
             "max_iterations": self.max_iterations,
             "progress": self.progress,
         }
+        choice(self.solver, (*SOLVERS, "out_of_core"), "solver")
         if self.solver != "out_of_core" and self.client is None:
             checkpoint = None if self.directory is None else made(self.directory) / CHECKPOINT
             options |= {"solver": self.solver, "memory": self.memory, "preconditioner": self.preconditioner}
