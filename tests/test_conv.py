@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from contextlib import nullcontext
 
 import numpy as np
 import pytest
@@ -119,15 +120,21 @@ def test_constant_images_are_the_dense_kernel_even_nearly_equal(dtype: str) -> N
 
 
 @pytest.mark.parametrize("recurrent", [0.25, 0.65, 0.9])
-@pytest.mark.parametrize("kind", ["smooth", "noise", "binary"])
+@pytest.mark.parametrize("kind", ["smooth", "noise", "binary", "ink"])
 def test_single_precision_is_exact_to_a_millionth(recurrent: float, kind: str) -> None:
     model = nsd.ConvDEQ("normalized_relu", recurrent, 1 - recurrent)
-    X = {"smooth": blobs(8), "noise": images(8, (32, 32, 3)), "binary": np.sign(blobs(8)[..., :1] - 0.55)}[kind]
+    grey = blobs(8)[..., :1]
+    X = {
+        "smooth": blobs(8),
+        "noise": images(8, (32, 32, 3)),
+        "binary": np.sign(grey - 0.55),
+        "ink": (grey > 0.6).astype(float),  # mostly black, as handwriting is
+    }[kind]
     exact = model.kernel(X, kind="ntk")
     K, info = model.kernel(X, kind="ntk", dtype="float32", return_info=True)
     error = relative(K, exact, np.diag(exact))
     assert error < 2e-6
-    assert info.error < 5e-5
+    assert error < info.error < 1e-4
 
 
 # --- identities -------------------------------------------------------------------------
@@ -245,7 +252,9 @@ def test_recurrence_close_to_one(rest: float) -> None:
     assert info.error < 1e-9
     deep = model.kernel(X, kind="nngp", depth=4000)
     np.testing.assert_allclose(model.kernel(X, kind="nngp"), deep, rtol=1e-11 + 1e-15 / rest)
-    assert relative(model.kernel(X, kind="ntk", dtype="float32"), exact, np.diag(exact)) < 2e-6
+    with pytest.warns(ConvergenceWarning) if rest < 1e-5 else nullcontext():  # rounding, estimated with caution
+        single = model.kernel(X, kind="ntk", dtype="float32")
+    assert relative(single, exact, np.diag(exact)) < 2e-6
 
 
 def test_an_error_that_is_too_large_warns(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -137,9 +137,11 @@ def _tangent(
 @jit
 def _solve(
     buffer: Any, spread: Any, angle: Any, lens: Any, dense: Any, numbers: Any, wants: Any,
-    shape: Any, taps: Any, size: float, values: Any, info: Any,
+    shape: Any, taps: Any, size: float, scale: float, values: Any, info: Any,
 ) -> None:  # fmt: skip
-    """values = (ck, nngp, ntk, ntk_frozen_input, ntk_injected) of the pair that `_drive` prepared; `size` is Σ c.
+    """values = (ck, nngp, ntk, ntk_frozen_input, ntk_injected) of the pair that `_drive` prepared.
+
+    size, scale : Σ c, and √(Σ q · Σ q'), to which errors are relative: images that hardly overlap have a small Σ c.
 
     numbers : v, e, σ_a², 1/(1 − σ_a² v), largest g/(1 − σ_a² v) that `dense` knows, lowest eigenvalue, tolerances of h
         and of z, σ_b².
@@ -160,8 +162,8 @@ def _solve(
         _columns(loss, t, shape, taps)
         left, gaps = residual(t, w, g, h, c, d, f, p, m, recurrent, at, around, taps)
         info[1] += 1
-        mean = np.float64(gaps) / size
-        excess = np.sqrt(np.float64(left) / size)
+        mean = np.float64(gaps) / scale
+        excess = np.sqrt(np.float64(left) / scale)
         if excess <= goal or (attempt > 2 and excess > previous / 2):
             break
         previous = excess
@@ -170,6 +172,9 @@ def _solve(
         _newton_step(buffer, chebyshev, recurrent, steps, shape, taps)
         info[2] += steps
     gain = 1 / (1 - np.float64(recurrent) * slope)
+    # rounding is amplified where the two images agree most, and Ġ is above its mean
+    most = 1 / (1 - np.float64(recurrent) * (slope + 0.4 * (np.float64(power) - slope)))
+    rounding = 4 * np.finfo(buffer.dtype).eps * most
     error, worst = gain * excess * np.sqrt(mean), excess
     both = total(c, loss, h, f, power, at)
     values[0], values[1] = both[0], both[1]
@@ -177,7 +182,7 @@ def _solve(
         error += gain * gain * bend * excess / (1 + np.float64(numbers[3]))  # K_ii grows like 1/(1 − σ_a² v)
     if wants[0]:
         plain, weighted, left_over, steps = _tangent(
-            buffer, spread, chebyshev, recurrent, np.float64(numbers[7]), size, shape, taps
+            buffer, spread, chebyshev, recurrent, np.float64(numbers[7]), scale, shape, taps
         )
         values[2], values[4] = values[0] + plain, values[1] + recurrent * weighted
         info[2] += steps
@@ -188,22 +193,25 @@ def _solve(
         f[at] = 0
         layer(t, w, f, f, recurrent, at, around, taps)
         plain, weighted, left_over, steps = _tangent(
-            buffer, spread, chebyshev, recurrent, np.float64(numbers[7]), size, shape, taps
+            buffer, spread, chebyshev, recurrent, np.float64(numbers[7]), scale, shape, taps
         )
         values[3] = values[0] + plain
         info[2] += steps
         worst, error = max(worst, left_over), max(error, left_over / 10)
-    info[3], info[4] = max(info[3], worst), max(info[4], error)
+    info[3], info[4] = max(info[3], worst), max(info[4], error + rounding)
 
 
 @jit
-def _drive(L: Any, R: Any, level: int, i: int, j: int, factor: float, buffer: Any, at: Any) -> float:
-    """c = √q √q', w, row 12 = (S√q − S'√q')²/2 less what windows miss, row 13 = factor (√q − √q')²; returns Σ c."""
+def _drive(L: Any, R: Any, level: int, i: int, j: int, factor: float, buffer: Any, at: Any) -> tuple[float, float]:
+    """c = √q √q', w, row 12 = (S√q − S'√q')²/2 less what windows miss, row 13 = factor (√q − √q')².
+
+    Returns Σ c and √(Σ q · Σ q').
+    """
     half = buffer.dtype.type(0.5)
     cc, ww, bb, ee = buffer[0, at], buffer[1, at], buffer[12, at], buffer[13, at]
     s1, s2, s3, s4 = L[0, level, i, at], L[1, level, i, at], L[2, level, i, at], L[3, level, i, at]
     r1, r2, r3, r4 = R[0, level, j, at], R[1, level, j, at], R[2, level, j, at], R[3, level, j, at]
-    total = buffer.dtype.type(0)
+    total = first = second = buffer.dtype.type(0)
     for k in range(cc.shape[0]):
         difference = s1[k] - r1[k]
         edge = s3[k] - r3[k]
@@ -213,7 +221,9 @@ def _drive(L: Any, R: Any, level: int, i: int, j: int, factor: float, buffer: An
         bb[k] = half * edge * edge - s4[k] - r4[k]
         ee[k] = factor * difference * difference
         total += c
-    return np.float64(total)
+        first += s1[k] * s1[k]
+        second += r1[k] * r1[k]
+    return np.float64(total), np.sqrt(np.float64(first)) * np.sqrt(np.float64(second))
 
 
 @jit
@@ -244,17 +254,17 @@ def equilibrium_tile(
     values = np.zeros(5)
     factor = numbers[0] * numbers[2] / buffer.dtype.type(2)
     at = shape[3]
-    size, a, b = 0.0, -1, -1
+    size, scale, a, b = 0.0, 0.0, -1, -1
     for i in range(X.shape[0]):
         for j in range(max(0, i + first), Y.shape[0]):
             if a != left[i] or b != right[j]:
                 a, b = left[i], right[j]
-                size = _drive(L, R, 0, a, b, factor, buffer, at)
+                size, scale = _drive(L, R, 0, a, b, factor, buffer, at)
             info[0] += 1
             if size <= 0:  # one of the images is black
                 continue
             _distance(X[i], Y[j], buffer, at)
-            _solve(buffer, spread, angle, lens, dense, numbers, wants, shape, taps, size, values, info)
+            _solve(buffer, spread, angle, lens, dense, numbers, wants, shape, taps, size, scale, values, info)
             for k in range(codes.size):
                 out[k, i, j] += values[codes[k]]
 
@@ -305,6 +315,7 @@ def layered_tile(
                 tangent[at] += one - h[at]
                 dual(h, c, loss, d, angle, lens, power, bend, at)
             info[0] += 1
+            info[4] = 4 * np.finfo(buffer.dtype).eps * min(np.float64(L.shape[1]), np.float64(numbers[3]))
             both = total(c, loss, h, f, power, at)
             for k in range(codes.size):
                 code = codes[k]

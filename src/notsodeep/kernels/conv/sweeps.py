@@ -179,9 +179,9 @@ def residual(
     around: Any,
     taps: Any,
 ) -> tuple[float, float]:
-    """f = g + σ_a² w·window − h with t from the loss; p = d f, m = d w. Returns Σ c f²/h and Σ c h.
+    """f = g + σ_a² w·window − h with t from the loss; p = d f, m = d w. Returns Σ c f²/(h + |f|) and Σ c h.
 
-    An error f in h is one of f/√(2h) in the angle, where Ġ is smooth: that is what must be small.
+    An error f in h is one of f/√(2h) in the angle, and of √(2|f|) where h vanishes: that is what must be small.
     """
     ww, gg, hh, cc, dd, tt = w[at], g[at], h[at], c[at], d[at], t[around]
     ff, pp, mm = f[at], p[at], m[at]
@@ -192,7 +192,7 @@ def residual(
         ff[k] = r
         pp[k] = dd[k] * r
         mm[k] = dd[k] * ww[k]
-        total += cc[k] * r * (r / (hh[k] + tiny))
+        total += cc[k] * r * (r / (hh[k] + abs(r) + tiny))
         size += cc[k] * hh[k]
     return total, size
 
