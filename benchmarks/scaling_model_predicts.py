@@ -25,9 +25,9 @@ from kernel_reference import samples
 import notsodeep as nsd
 from notsodeep.kernels import blocks
 from notsodeep.scale import compute, factorize, product
-from notsodeep.scale.pool import one_thread_each
 from notsodeep.scale.products import multiply_tile
 from notsodeep.scale.store import TileStore, locked
+from notsodeep.threads import one_thread_each
 
 AREA = "scale"
 FEATURES, COLUMNS, TILE = 784, 10, 2000

@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.learn.matrices import MATRICES, decaying, outlier, wishart
 
-from notsodeep.learn import MatrixBlocks, NotPositiveDefiniteError, product, workers
+from notsodeep import threads
+from notsodeep.learn import MatrixBlocks, NotPositiveDefiniteError, product
 from notsodeep.learn import cholesky as module
 from notsodeep.learn.cholesky import factorize
 
@@ -66,7 +67,7 @@ def test_threads_give_the_same_factor(monkeypatch):
     monkeypatch.setattr(module, "_PANEL", 64)
     monkeypatch.setattr(module, "_NARROW", 64)
     alone = factorize(K.copy())._storage
-    monkeypatch.setattr(workers.numba, "get_num_threads", lambda: 3)
+    monkeypatch.setattr(threads.numba, "get_num_threads", lambda: 3)
     np.testing.assert_allclose(factorize(K.copy())._storage, alone, rtol=0, atol=1e-13)
     np.testing.assert_allclose(product(MatrixBlocks(K), K[:, :4]), K @ K[:, :4], rtol=1e-12)
 

@@ -17,8 +17,8 @@ from notsodeep.checks import InputError, matrix
 from notsodeep.learn import blas
 from notsodeep.learn.condition import largest_eigenvalue
 from notsodeep.learn.products import Operator, product
-from notsodeep.learn.workers import workers
 from notsodeep.progress import Progress, reporter
+from notsodeep.threads import workers
 
 __all__ = ["CholeskyFactor", "Kept", "NotPositiveDefiniteError", "factorize"]
 

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from notsodeep.checks import InputError, NotConvergedError
 from notsodeep.learn.products import Operator
-from notsodeep.learn.workers import one_thread
+from notsodeep.threads import one_thread
 
 __all__ = ["ConjugateGradients", "relative"]
 

@@ -12,8 +12,8 @@ from notsodeep import kernels
 from notsodeep.checks import InputError, matrix
 from notsodeep.kernels import Blocks
 from notsodeep.kernels.blocks import precision_of
-from notsodeep.learn.workers import workers
 from notsodeep.progress import Progress, reporter
+from notsodeep.threads import workers
 
 __all__ = ["MatrixBlocks", "Operator", "columns", "product"]
 

@@ -1,4 +1,4 @@
-"""Times whose ratios stand even on a busy machine."""
+"""Times to be compared with each other: the best of interleaved rounds, to be taken on a quiet machine."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["best_times", "one_thread"]
 
 
 def best_times(calls: Mapping[str, Callable[[], Any]], rounds: int) -> dict[str, float]:
-    """Best seconds of each call, rounds interleaved: a busy moment of the machine hits all alike.
+    """Best seconds of each call, rounds interleaved, so that a slow moment does not hit one call alone.
 
     Examples
     --------

@@ -7,7 +7,7 @@ memory stays bounded on both sides. The caller holds the lock, whoever writes.
 
 Workers may die. Dask gives their tiles to the others; should the samples be lost with the last worker that had
 them, they are scattered again. The bits are those of a local run on the same kind of processor, whichever worker
-computed a tile: see :mod:`notsodeep.scale.pool`.
+computed a tile: see :mod:`notsodeep.threads`.
 
 Nothing here opens a port; a cluster is what the caller passes or names.
 """
@@ -28,9 +28,9 @@ from notsodeep import kernels
 from notsodeep.checks import InputError
 from notsodeep.progress import Callback, Progress
 from notsodeep.scale.extra import need
-from notsodeep.scale.pool import one_thread_each
 from notsodeep.scale.products import multiply_tile, product
 from notsodeep.scale.store import Tile, TileStore
+from notsodeep.threads import one_thread_each
 
 __all__ = ["ClusterBlocks", "connect", "connected", "multiply", "on_workers", "write_tiles"]
 

@@ -24,9 +24,9 @@ from scipy.linalg import lapack, solve_triangular
 from notsodeep.checks import InputError, count
 from notsodeep.kernels.blocks import Blocks
 from notsodeep.progress import Progress, reporter
-from notsodeep.scale.pool import each, executor
 from notsodeep.scale.store import Tile, TileStore, locked, side
 from notsodeep.scale.tiles import fingerprint, manifest
+from notsodeep.threads import each, executor
 
 __all__ = ["Factor", "describe", "factorize"]
 

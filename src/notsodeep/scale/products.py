@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from notsodeep.checks import InputError
 from notsodeep.kernels.blocks import Blocks
 from notsodeep.progress import Progress, reporter
-from notsodeep.scale.pool import executor
 from notsodeep.scale.store import side
+from notsodeep.threads import executor
 
 __all__ = ["multiply_tile", "product"]
 

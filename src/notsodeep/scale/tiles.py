@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 from notsodeep.checks import InputError, count
 from notsodeep.kernels.blocks import Blocks
 from notsodeep.progress import Progress, reporter
-from notsodeep.scale.pool import each
 from notsodeep.scale.store import Tile, TileStore, locked, side
 from notsodeep.scale.stored import StoredBlocks
+from notsodeep.threads import each
 from notsodeep.version import __version__
 
 __all__ = ["ComputedBlocks", "Verification", "compute", "fingerprint", "verify"]
