@@ -19,12 +19,13 @@ AREA = "conv"
 
 FOLDER = Path(__file__).resolve().parents[1] / "out" / "conv"
 PUBLISHED = 37.49  # percent, 2000 training and 10 000 test images [FK20, Table 2]
-RIDGES = np.array([1e-4, 1e-3, 3e-3, 1e-2, 3e-2, 1e-1])  # in units of K(x, x)
+RIDGES = np.array([1e-4, 1e-3, 3e-3, 1e-2, 3e-2, 1e-1, 3e-1, 1.0])  # in units of K(x, x)
 LEAST = f"{RIDGES[0]:g}·K(x, x)"
 DRAWS = 5
 # CIFAR-10: draws come from the first `pool` training images and are tested on `test` images; `wide` training images at
 # once on the first `few` test images; then `more` of them; MNIST; images shrunk and pooled
-FULL = {"draw": 2000, "pool": 4000, "wide": 10_000, "more": 0, "test": 10_000, "few": 2000, "grey": 4000, "pooled": 500}
+FULL = {"draw": 2000, "pool": 4000, "wide": 10_000, "more": 10_000, "test": 10_000, "few": 2000}
+FULL |= {"grey": 4000, "pooled": 500}
 QUICK = {"draw": 60, "pool": 100, "wide": 120, "more": 40, "test": 80, "few": 40, "grey": 60, "pooled": 20}
 
 
@@ -86,7 +87,7 @@ def mnist(sizes: dict, folder: Path) -> list[dict]:
 
 
 def pooling(sizes: dict) -> list[dict]:
-    """Flattened against pooled readout on CIFAR-10 images shrunk to 8×8, ridge by leave-one-out."""
+    """Flattened against pooled readout on CIFAR-10 images shrunk to 8×8."""
     from notsodeep import data
     from notsodeep.learn import PixelNorm
 
@@ -96,8 +97,9 @@ def pooling(sizes: dict) -> list[dict]:
     images, tests = (PixelNorm().fit_transform(part) for part in small)
     rows = []
     for readout in ("flatten", "average_pool"):
-        K = model().kernel(images, kind="ntk", readout=readout)
-        cross = model().kernel(tests, images, kind="ntk", readout=readout)
+        K, cross = (
+            model().kernel(*pair, kind="ntk", readout=readout, dtype="float32") for pair in ((images,), (tests, images))
+        )
         found = draws(K, cross, loaded.labels[: len(K)], loaded.labels_test[: len(cross)], n)
         rows += [{"data": f"cifar10 at 8×8, {readout}", **row} for row in found]
     return rows

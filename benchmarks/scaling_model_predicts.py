@@ -1,12 +1,14 @@
 """The cost of a few single tiles predicts the time of whole kernels, products and factors.
 
-One thread computes, writes, reads and multiplies tiles; from these rates
+All threads at once compute, write, read and multiply tiles of their own; from the seconds each of them needs
 
     kernel   N(N+1)/2 · (compute + write)                    N = n / tile
     product  N(N+1)/2 · (compute + multiply)                 tiles computed anew
     factor   kernel + N³/6 · (update + read)
 
-divided by the number of threads. ``docs/scaling.py`` applies the same formulas to sizes and clusters that are not here.
+divided by the number of threads. Alone a thread is faster than beside others that share caches and memory, so rates of
+a single one would promise too much. ``docs/scaling.py`` applies the same formulas to sizes and clusters that are not
+here.
 """
 
 from __future__ import annotations
@@ -27,36 +29,45 @@ from notsodeep.kernels import blocks
 from notsodeep.scale import compute, factorize, product
 from notsodeep.scale.products import multiply_tile
 from notsodeep.scale.store import TileStore, locked
-from notsodeep.threads import one_thread_each
+from notsodeep.threads import executor
 
 AREA = "scale"
 FEATURES, COLUMNS, TILE = 784, 10, 2000
+TOGETHER = 4  # tiles of each thread between two looks at the clock
 DEQ = nsd.DEQ("normalized_relu", recurrent=0.25, input=0.25, bias=0.5)
 TOLERANCE = 0.35
 
 
-def rates(tile: int, dtype: str) -> dict[str, float]:
-    """Seconds of one thread for each thing that is done with a tile."""
+def rates(tile: int, dtype: str, threads: int) -> dict[str, float]:
+    """Seconds of a thread for each thing that is done with a tile, while all do the same."""
     source = blocks(DEQ, samples(2 * tile, FEATURES), kind="ntk", dtype=dtype)
     span = slice(0, tile), slice(tile, 2 * tile)
     data, vectors = source.block(*span), np.ones((tile, COLUMNS))
-    out, other = np.empty_like(data), data.T.copy()
+    others, outs = ([part.copy() for _ in range(threads)] for part in (data.T, data))
     with tempfile.TemporaryDirectory() as folder, locked(Path(folder) / "K.zarr") as path:
-        store = TileStore.create(path, (tile, tile), (tile, tile), dtype, {"triangle": "full"})
+        store = TileStore.create(path, (threads * tile, tile), (tile, tile), dtype, {"triangle": "full"})
 
-        def update() -> None:
-            nonlocal out
-            out -= data @ other.T
+        def update(worker: int) -> None:
+            outs[worker] -= data @ others[worker].T
 
-        jobs: dict[str, Callable[[], Any]] = {
-            "compute": lambda: source.block(*span, out),
-            "write": lambda: store.write((0, 0), data),
-            "read": lambda: store.read((0, 0)),
-            "multiply": lambda: multiply_tile(data, vectors, vectors),
+        jobs: dict[str, Callable[[int], Any]] = {
+            "compute": lambda worker: source.block(*span, outs[worker]),
+            "write": lambda worker: store.write((worker, 0), data),
+            "read": lambda worker: store.read((worker, 0)),
+            "multiply": lambda _: multiply_tile(data, vectors, vectors),
             "update": update,
         }
-        with one_thread_each():
-            return common.best_times(jobs, repeats=7, warmups=2, budget=60)
+        with executor() as pool:
+
+            def together(job: Callable[[int], Any]) -> Callable[[], None]:
+                def several(worker: int) -> None:
+                    for _ in range(TOGETHER):
+                        job(worker)
+
+                return lambda: list(pool.map(several, range(threads)))
+
+            found = common.best_times({name: together(job) for name, job in jobs.items()}, repeats=5, budget=60)
+    return {name: seconds / TOGETHER for name, seconds in found.items()}
 
 
 def predict(job: str, n: int, tile: int, rate: dict[str, float], threads: int) -> float:
@@ -88,7 +99,7 @@ def measure(job: str, n: int, tile: int, dtype: str) -> float:
 def run(quick: bool = False) -> dict[str, Any]:
     tile, sizes = (500, (1500,)) if quick else (TILE, (10_000, 20_000))
     threads = numba.get_num_threads()
-    measured = {dtype: rates(tile, dtype) for dtype in ("float32", "float64")}
+    measured = {dtype: rates(tile, dtype, threads) for dtype in ("float32", "float64")}
     rows = []
     for dtype, rate in measured.items():
         for job in ("kernel", "product", "factor"):

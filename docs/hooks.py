@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import logging
 import re
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,6 @@ from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).resolve().parents[1]
 SOURCES = ROOT / "src" / "notsodeep"
-log = logging.getLogger("mkdocs.plugins.notsodeep")
 
 # files of the repository that are pages as they stand
 DOCUMENTS = {"BENCHMARKS.md": "benchmarks.md", "CHANGELOG.md": "changelog.md", "CONTRIBUTING.md": "contributing.md"}
@@ -23,36 +21,16 @@ MODULES = {
     "api/nn.md": "nn/__init__.py",
     "api/learn.md": "learn/__init__.py",
     "api/scale.md": "scale/__init__.py",
-    "api/data.md": "data.py",
+    "api/data.md": "data/__init__.py",
     "api/page.md": "report/page.py",
 }
 TABLE = "<!-- the table of the README -->"
 
 
-def on_config(config: Any) -> Any:
-    """Leave out of the navigation what does not exist, and say so."""
-    made = {*DOCUMENTS.values(), "commands.md", *(page for page, path in MODULES.items() if _module(path))}
-
-    def kept(entries: list[Any]) -> list[Any]:
-        result = []
-        for entry in entries:
-            ((title, target),) = entry.items()
-            if isinstance(target, list):
-                result.append({title: kept(target)})
-            elif target in made or (Path(config.docs_dir) / target).is_file():
-                result.append(entry)
-            else:
-                log.info("left out of the navigation, for it does not exist: %s", target)
-        return result
-
-    config.nav = kept(config.nav)
-    return config
-
-
 def on_files(files: Files, config: Any) -> Files:
     """Add the pages that are made here."""
     pages = {target: (ROOT / name).read_text(encoding="utf-8") for name, target in DOCUMENTS.items()}
-    pages |= {page: api_page(path) for page, path in MODULES.items() if _module(path)}
+    pages |= {page: api_page(path) for page, path in MODULES.items()}
     pages["commands.md"] = commands_page()
     for address, content in pages.items():
         files.append(File.generated(config, address, content=content))
@@ -70,10 +48,6 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     if page.file.src_uri in DOCUMENTS.values():
         markdown = re.sub(r"\]\(docs/", "](", markdown).replace("](README.md", "](index.md")
     return markdown.replace("_{*", "_{\\*")  # α_{*,1} is no emphasis
-
-
-def _module(path: str) -> bool:
-    return (SOURCES / path).is_file()
 
 
 def api_page(path: str) -> str:

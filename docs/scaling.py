@@ -74,7 +74,7 @@ the loopback interface, `LocalCluster(host="127.0.0.1", dashboard_address="127.0
 MODEL = """
 ## The model
 
-With N = n / tile, and the seconds one thread needs for a tile as measured:
+With N = n / tile, and the seconds a thread needs for a tile while all others of the machine do the same, as measured:
 
     kernel into a store    N(N+1)/2 · (compute + write)
     product                N(N+1)/2 · (compute + multiply)        tiles computed anew, {columns} columns
@@ -101,7 +101,8 @@ def render(results: Mapping[str, Mapping[str, Any]]) -> str:
         }
         for dtype, rate in model["rates"].items()
     ]
-    page += f"\nTiles of {model['tile']}², samples of {model['features']} features, one thread:\n\n{table(rates)}\n"
+    page += f"\nTiles of {model['tile']}², {model['features']} features a sample, {model['threads']} threads at once:\n"
+    page += f"\n{table(rates)}\n"
     page += f"\n### Checked here\n\n{model['verdict'].capitalize()}, on {model['threads']} threads.\n\n"
     page += table(model["rows"]) + "\n\n### Predicted\n\n"
     page += (

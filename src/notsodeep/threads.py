@@ -7,6 +7,7 @@ bits depend neither on how many threads there are nor on which process computes 
 from __future__ import annotations
 
 import functools
+import math
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, as_completed, wait
@@ -14,11 +15,13 @@ from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import numba
+import numpy as np
 import threadpoolctl
+from numpy.typing import DTypeLike, NDArray
 
 from notsodeep.progress import Callback
 
-__all__ = ["Workers", "each", "executor", "one_thread", "one_thread_each", "workers"]
+__all__ = ["Scratch", "Workers", "each", "executor", "one_thread", "one_thread_each", "workers"]
 
 Item = TypeVar("Item")
 
@@ -59,6 +62,20 @@ def one_thread_each() -> Iterator[None]:
             yield
         finally:
             numba.set_num_threads(before)
+
+
+class Scratch(threading.local):
+    """Memory that each thread keeps from tile to tile: fresh pages cost as much as a checksum."""
+
+    def __init__(self) -> None:
+        self._bytes = np.empty(0, np.uint8)
+
+    def array(self, shape: tuple[int, ...], dtype: DTypeLike) -> NDArray[Any]:
+        """An array of this thread with any content; the next call takes its memory back."""
+        size = math.prod(shape) * np.dtype(dtype).itemsize
+        if self._bytes.size < size:
+            self._bytes = np.empty(size, np.uint8)
+        return self._bytes[:size].view(dtype).reshape(shape)
 
 
 @contextmanager

@@ -30,7 +30,7 @@ from notsodeep.progress import Callback, Progress
 from notsodeep.scale.extra import need
 from notsodeep.scale.products import multiply_tile, product
 from notsodeep.scale.store import Tile, TileStore
-from notsodeep.threads import one_thread_each
+from notsodeep.threads import Scratch, one_thread_each
 
 __all__ = ["ClusterBlocks", "connect", "connected", "multiply", "on_workers", "write_tiles"]
 
@@ -226,6 +226,7 @@ def _outcome(distributed: Any, future: Any) -> tuple[Any, str | None]:
 
 _prepared: dict[str, Any] = {}
 _guard = threading.Lock()
+_scratch = Scratch()
 
 
 def _run(
@@ -251,16 +252,21 @@ def _blocks(recipe: tuple[Any, dict[str, Any]], name: str, first: Array, second:
 
 
 def _write_tile(blocks: Any, tile: Tile, span: tuple[slice, slice], path: str | None, manifest: Any) -> Array | None:
-    data: Array = blocks.block(*span)
-    if path is not None:
-        try:
-            store = TileStore(path)
-        except InputError:
-            return data  # another file system
-        if store.manifest == manifest:
-            store.write(tile, data)
-            return None
-    return data
+    store = None if path is None else _seen(path)
+    if store is None or store.manifest != manifest:
+        return cast("Array", blocks.block(*span))
+    rows, columns = span
+    memory = _scratch.array((rows.stop - rows.start, columns.stop - columns.start), blocks.dtype)
+    store.write(tile, blocks.block(rows, columns, memory))
+    return None
+
+
+def _seen(path: str) -> TileStore | None:
+    """The store, unless this worker has another file system."""
+    try:
+        return TileStore(path)
+    except InputError:
+        return None
 
 
 def _multiply_tile(blocks: Any, rows: slice, columns: slice, right: Array, left: Array | None) -> tuple[Array, Any]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +16,7 @@ from notsodeep.kernels.blocks import Blocks
 from notsodeep.progress import Progress, reporter
 from notsodeep.scale.store import Tile, TileStore, locked, side
 from notsodeep.scale.stored import StoredBlocks
-from notsodeep.threads import each
+from notsodeep.threads import Scratch, each
 from notsodeep.version import __version__
 
 __all__ = ["ComputedBlocks", "Verification", "compute", "fingerprint", "verify"]
@@ -95,7 +94,8 @@ def compute(
         store = TileStore.create(directory, blocks.shape, _sides(blocks, directory, tile), blocks.dtype, described)
         with reporter("kernel", len(store.tiles()), progress) as report:
             wanted = set(store.tiles())
-            missing = _invalid(store)
+            # those on the diagonal are half the work: last, so that no thread is left with a long one
+            missing = sorted(_invalid(store), key=lambda tile: tile[0] == tile[1])
             finished = len(wanted) - len(missing)
 
             def moved(done: int, _: int) -> None:
@@ -112,15 +112,13 @@ def compute(
 
 
 def _writer(blocks: Blocks, store: TileStore) -> Callable[[Tile], None]:
-    """Compute and write a tile; every thread keeps its memory, because fresh pages cost as much as the checksum."""
-    own = threading.local()
+    """Compute and write a tile."""
+    scratch = Scratch()
 
     def write(tile: Tile) -> None:
         rows, columns = store.span(tile)
-        shape = rows.stop - rows.start, columns.stop - columns.start
-        if not hasattr(own, "memory"):
-            own.memory = np.empty(store.tile[0] * store.tile[1], store.dtype)
-        store.write(tile, blocks.block(rows, columns, own.memory[: shape[0] * shape[1]].reshape(shape)))
+        memory = scratch.array((rows.stop - rows.start, columns.stop - columns.start), store.dtype)
+        store.write(tile, blocks.block(rows, columns, memory))
 
     return write
 
