@@ -78,7 +78,7 @@ With N = n / tile, and the seconds a thread needs for a tile while all others of
 
     kernel into a store    N(N+1)/2 · (compute + write)
     product                N(N+1)/2 · (compute + multiply)        tiles computed anew, {columns} columns
-    Cholesky on disk       kernel + N³/6 · (update + read)
+    Cholesky on disk       kernel + (N³−N)/6 · (update + read) + N(N−1)/2 · solve
 
 divided by the number of threads. A store has n²/2 entries, its factor as many; a worker receives n·p entries once, and
 a product moves two vectors for each tile.

@@ -18,6 +18,7 @@ LEAK = 0.2  # of the network that is not designed
 LABELS = {
     "deq": "DEQ",
     "matched": "explicit, designed",
+    "tangent": "explicit, designed for the NTK",
     "unmatched": "explicit, not designed",
     "tanh": "Tanh network",
     "relu": "ReLU network",
@@ -26,9 +27,11 @@ LABELS = {
 
 @lru_cache(maxsize=16)
 def describe(name: str, phi: str) -> DEQ | Explicit:
-    """One of the five for inputs with τ0 = 1; explicit ones are as deep as the one designed for the DEQ.
+    """One of the six for inputs with τ0 = 1; explicit ones are as deep as the one designed for the DEQ.
 
-    ``unmatched`` has activations of the designed family with everyday parameters: max(x, x/5), or clip(x, −1, 1).
+    ``matched`` has the CK of the DEQ, which a trained readout sees, ``tangent`` its NTK, which training all weights
+    follows while they move little. ``unmatched`` has activations of the designed family with everyday parameters:
+    max(x, x/5), or clip(x, −1, 1).
     """
     choice(name, LABELS, "network")
     deq = DEQ(phi, RECURRENT, INPUT)
@@ -37,6 +40,8 @@ def describe(name: str, phi: str) -> DEQ | Explicit:
     designed = match(deq, tau0=1.0)
     if name == "matched":
         return designed.network
+    if name == "tangent":
+        return match(deq, tau0=1.0, kind="ntk").network
     everyday = activation("leaky_relu", a=1.0, b=LEAK) if designed.family == "leaky_relu" else activation("hard_tanh")
     layer = everyday if name == "unmatched" else activation(name)
     return Explicit([layer] * designed.depth).centered(1.0)
