@@ -23,7 +23,7 @@ GRID = [
 ]
 RIDGES = (0.0, 1e-4, 1e-3, 1e-2, 3e-2, 1e-1)
 SUBSET, FOLDS = 6000, 3
-BEST_PUBLISHED = {"mnist": 0.986, "fashion-mnist": None, "cifar10": 0.5977}  # [FK20]
+BEST_PUBLISHED = {"cifar10": 0.5977, "mnist": 0.986, "fashion-mnist": None}  # [FK20]
 
 
 def run(quick: bool = False) -> dict:
