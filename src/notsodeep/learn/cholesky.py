@@ -2,7 +2,7 @@
 
 The factorisation looks left: a panel of L is the panel of K minus one long product with the columns before it, so
 every update is a large matrix product on one thread, and each part of the matrix is written once. (OpenBLAS' own
-threaded factorisation in single precision has been seen to crash on large matrices; one thread per call does not.)
+threaded factorisation has been seen to crash on large matrices; one thread per call does not.)
 """
 
 from __future__ import annotations
