@@ -36,7 +36,7 @@ def six_and_eight(name: str) -> tuple[Array, Array]:
     return datasets.prepare(loaded.X[rows]), labels[rows]
 
 
-def draw(data: str, n: int, seed: int, features: int | None = None) -> tuple[Array, Statistics]:
+def draw(data: str, n: int, seed: int, features: int | None = None, *, unit: bool = False) -> tuple[Array, Statistics]:
     """n samples, half of each class, with the statistics the theory asks for.
 
     Parameters
@@ -47,6 +47,8 @@ def draw(data: str, n: int, seed: int, features: int | None = None) -> tuple[Arr
     n, seed : int
     features : int, optional
         p of the mixture.
+    unit : bool
+        Divide every image, once centred, by its norm.
     """
     if data == "gmm":
         if features is None:
@@ -63,7 +65,10 @@ def draw(data: str, n: int, seed: int, features: int | None = None) -> tuple[Arr
             raise InputError(f"n={n} asks for {n // 2} images of a {digit}, but {data} holds {found.size}")
         rows.append(rng.choice(found, n // 2, replace=False))
     chosen = np.concatenate(rows)
-    return X[chosen], estimate_statistics(X[chosen], labels[chosen])
+    X = X[chosen]
+    if unit:
+        X = X / np.linalg.norm(X, axis=1, keepdims=True)
+    return X, estimate_statistics(X, labels[chosen])
 
 
 class Split(NamedTuple):
