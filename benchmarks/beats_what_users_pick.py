@@ -18,8 +18,8 @@ from notsodeep.learn import DEQKernelClassifier, ExplicitKernelClassifier, UnitN
 
 AREA = "learn"
 
-TRAIN, TEST = 10_000, 10_000
-TUNE = 3000  # training samples on which each grid is cross-validated; nothing is tuned on the test part
+TRAIN, TEST = 6000, 10_000
+TUNE = 2000  # training samples on which each grid is cross-validated; nothing is tuned on the test part
 SETS = ("mnist", "fashion-mnist", "cifar10")
 
 

@@ -10,7 +10,7 @@ import sys
 import time
 
 import common
-from full_data_sets_fit_one_machine import FK20, accuracy_and_cost, images, measured
+from full_data_sets_fit_one_machine import FK20, accuracy_and_cost, images, left_out, measured
 
 AREA = "learn"
 
@@ -28,14 +28,18 @@ BEST_PUBLISHED = {"cifar10": 0.5977, "mnist": 0.986, "fashion-mnist": None}  # [
 
 def run(quick: bool = False) -> dict:
     chosen = ["mnist"] if quick else BEST_PUBLISHED
-    rows = [measured(__file__, source, f"{source}-tuned", quick) for source in chosen]
+    absent = left_out([f"{source}-tuned" for source in chosen])
+    rows = [
+        measured(__file__, source, f"{source}-tuned", quick) for source in chosen if f"{source}-tuned" not in absent
+    ]
     better = [row["data"] for row in rows if row["published"] and row["test accuracy"] > row["published"]]
     return {
         "claim": f"Machines whose variances and ridge were chosen by {FOLDS}-fold cross-validation on {SUBSET} "
         "training images, fitted to whole data sets; no test image was used for the choice",
         "target": "more than the best accuracy of [FK20]",
         "rows": rows,
-        "verdict": f"better on {', '.join(better)}" if better else "not better",
+        "verdict": (f"better on {', '.join(better)}" if better else "not better")
+        + (f"; not run yet: {', '.join(absent)}" if absent else ""),
     }
 
 
