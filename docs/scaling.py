@@ -76,8 +76,8 @@ MODEL = """
 
 With N = n / tile, and the seconds a thread needs for a tile while all others of the machine do the same, as measured:
 
-    kernel into a store    N(N+1)/2 · (compute + write)
-    product                N(N+1)/2 · (compute + multiply)        tiles computed anew, {columns} columns
+    kernel into a store    N²/2 · compute + N(N+1)/2 · write      half the work on the diagonal
+    product                N²/2 · (compute + multiply)            tiles computed anew, {columns} columns
     Cholesky on disk       kernel + (N³−N)/6 · (update + read) + N(N−1)/2 · solve
 
 divided by the number of threads. A store has n²/2 entries, its factor as many; a worker receives n·p entries once, and
