@@ -14,8 +14,8 @@ from tests.conv_oracle import KINDS, oracle
 
 import notsodeep as nsd
 from notsodeep.checks import ConvergenceWarning, InputError
+from notsodeep.kernels.blocks import _ACCEPTABLE
 from notsodeep.kernels.conv import ConvBlocks
-from notsodeep.kernels.conv import blocks as conv_blocks
 from notsodeep.kernels.conv.geometry import Geometry
 from notsodeep.kernels.conv.pairs import BUFFERS
 
@@ -259,7 +259,7 @@ def test_recurrence_close_to_one(rest: float) -> None:
 
 def test_an_error_that_is_too_large_warns(monkeypatch: pytest.MonkeyPatch) -> None:
     """Which takes a stricter standard than the usual one: the iteration converges wherever the kernel exists."""
-    monkeypatch.setitem(conv_blocks._ACCEPTABLE, "float64", 1e-30)
+    monkeypatch.setitem(_ACCEPTABLE, "float64", 1e-30)
     with pytest.warns(ConvergenceWarning, match="estimated relative error"):
         PAPER.kernel(images(3))
 
