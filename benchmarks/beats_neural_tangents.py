@@ -13,6 +13,7 @@ import os
 import subprocess
 import sys
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -61,8 +62,8 @@ def environment() -> Path:
 class Peer:
     """The other package in a process of its own, asked over a pipe."""
 
-    def __init__(self, python: Path, dtype: str, name: str = "neural_tangents_peer.py") -> None:
-        script = str(Path(__file__).with_name(name))
+    def __init__(self, python: Path, dtype: str) -> None:
+        script = str(Path(__file__).with_name("neural_tangents_peer.py"))
         clean = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
         clean["JAX_ENABLE_X64"] = str(int(dtype == "float64"))
         self.process = subprocess.Popen(
@@ -79,6 +80,17 @@ class Peer:
         if not answer:
             raise RuntimeError(f"neural-tangents stopped with exit code {self.process.wait()}")
         return float(json.loads(answer)["seconds"])
+
+    def prepare(self, network: str, model: Mapping[str, float], *data: np.ndarray) -> tuple[np.ndarray, float]:
+        """The kernel of `data` there, and the seconds its compilation took."""
+        with tempfile.TemporaryDirectory() as folder:
+            paths = [str(Path(folder, f"{k}.npy")) for k in range(len(data))]
+            for path, array in zip(paths, data, strict=True):
+                np.save(path, array)
+            result = str(Path(folder, "K.npy"))
+            task = {"network": network, "model": model, "data": paths, "result": result}
+            seconds = self.ask(prepare=task)
+            return np.load(result), seconds
 
     def __enter__(self) -> Peer:
         return self
@@ -120,11 +132,8 @@ def measure(
     deq = nsd.DEQ("normalized_relu", recurrent, input, bias)
     X = samples(n, p, "unit", dtype)
     model = {"recurrent": recurrent, "input": input, "bias": bias, "depth": DEPTH}
-    with tempfile.TemporaryDirectory() as folder, Peer(python, dtype) as peer:
-        data, result = Path(folder, "X.npy"), Path(folder, "K.npy")
-        np.save(data, X)
-        compiling = peer.ask(prepare={"data": str(data), "result": str(result), "model": model})
-        theirs = np.load(result)
+    with Peer(python, dtype) as peer:
+        theirs, compiling = peer.prepare("dense", model, X)
         times = common.best_times(
             {"notsodeep": lambda: deq.kernel(X, kind=KIND), "neural-tangents": lambda: peer.ask(evaluate=True)},
             repeats=3,

@@ -1,6 +1,6 @@
-"""Runs inside the environment of neural-tangents: a 50-layer input-injected network, one request per line.
+"""Runs inside the environment of neural-tangents: an input-injected network, one request per line.
 
-A request is ``{"prepare": {...}}``, which compiles the kernel and writes its value to a file, or
+A request is ``{"prepare": {...}}``, which compiles the kernel of a network and writes its value to a file, or
 ``{"evaluate": true}``. The environment variable JAX_ENABLE_X64 chooses double precision.
 """
 
@@ -23,42 +23,65 @@ import jax.numpy as jnp  # noqa: E402
 import numpy as np  # noqa: E402
 from neural_tangents import stax  # noqa: E402
 
+# layers are chained by hand: `stax.serial` nested to these depths exceeds the recursion limit
+IDENTITY, ADD = stax.Identity()[2], stax.FanInSum()[2]
 
-def injected(recurrent: float, input: float, bias: float, depth: int) -> Any:
-    """x ↦ NTK after `depth` layers g ← σ_a W √2·relu(g) + σ_b U x + σ_0 b, from g = Vx [FK20, Thm 1].
 
-    Chained by hand: `stax.serial` nested to this depth exceeds the recursion limit.
-    """
-    kernel_of = stax.Identity()[2]
+def dense(recurrent: float, input: float, bias: float, depth: int) -> Any:
+    """X ↦ NTK after `depth` layers g ← σ_a W √2·relu(g) + σ_b U x + σ_0 b, from g = Vx [FK20, Thm 1]."""
     first = stax.Dense(1)[2]
     drive = stax.Dense(1, W_std=math.sqrt(input), b_std=math.sqrt(bias))[2]
     layer = stax.serial(stax.Relu(), stax.Dense(1, W_std=math.sqrt(2 * recurrent)))[2]
-    add = stax.FanInSum()[2]
 
     def ntk(X: Any) -> Any:
-        data = kernel_of(X * math.sqrt(X.shape[1]), None)  # the package divides x·y by the number of features
+        data = IDENTITY(X * math.sqrt(X.shape[1]), None)  # the package divides x·y by the number of features
         state, injection = first(data), drive(data)
         for _ in range(depth):
-            state = add((layer(state), injection))
+            state = ADD((layer(state), injection))
         return state.ntk
 
     return ntk
 
 
+def conv(recurrent: float, input: float, filter_size: int, depth: int) -> Any:
+    """(X, Y) ↦ Tr(G + Ġ Θ) after `depth` layers g ← σ_a W∗√2·relu(g) + σ_b U∗x, from g = σ_b U∗x.
+
+    Padding is circular, where the package's convolution and the one of [FK20] coincide; the flattened readout lets it
+    keep one number per position too.
+    """
+    size = (filter_size, filter_size)
+    drive = stax.Conv(1, size, padding="CIRCULAR", W_std=math.sqrt(input))[2]
+    layer = stax.serial(stax.Relu(), stax.Conv(1, size, padding="CIRCULAR", W_std=math.sqrt(2 * recurrent)))[2]
+    readout = stax.serial(stax.Relu(), stax.Flatten(), stax.Dense(1, W_std=math.sqrt(2)))[2]
+
+    def ntk(X: Any, Y: Any) -> Any:
+        # the package divides x·y by the number of channels, and the readout by that of positions
+        scale = math.sqrt(X.shape[3])
+        state = injection = drive(IDENTITY(X * scale, Y * scale, diagonal_spatial=True))
+        for _ in range(depth):
+            state = ADD((layer(state), injection))
+        return readout(state).ntk * X.shape[1] * X.shape[2]
+
+    return ntk
+
+
+NETWORKS = {"dense": dense, "conv": conv}
+
+
 def main() -> None:
     compiled: Any = None
-    X: Any = None
+    arrays: list[Any] = []
     for line in sys.stdin:
         request = json.loads(line)
         began = time.perf_counter()
         if "prepare" in request:
             task = request["prepare"]
-            X = jnp.asarray(np.load(task["data"]))
-            compiled = jax.jit(injected(**task["model"])).lower(X).compile()
+            arrays = [jnp.asarray(np.load(path)) for path in task["data"]]
+            compiled = jax.jit(NETWORKS[task["network"]](**task["model"])).lower(*arrays).compile()
             seconds = time.perf_counter() - began
-            np.save(task["result"], np.asarray(compiled(X)))
+            np.save(task["result"], np.asarray(compiled(*arrays)))
         else:
-            compiled(X).block_until_ready()
+            compiled(*arrays).block_until_ready()
             seconds = time.perf_counter() - began
         print(json.dumps({"seconds": seconds}), flush=True)
 

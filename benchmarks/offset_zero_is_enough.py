@@ -10,7 +10,6 @@ pixels.
 from __future__ import annotations
 
 import subprocess
-import tempfile
 import time
 from pathlib import Path
 from typing import Any
@@ -155,13 +154,8 @@ def peer(python: Path, X: np.ndarray, Y: np.ndarray) -> dict[str, Any]:
     """neural-tangents and ours in turn, on circular padding."""
     model = nsd.ConvDEQ("normalized_relu", RECURRENT, 1 - RECURRENT, padding="circular")
     task = {"recurrent": model.recurrent, "input": model.input, "filter_size": 3, "depth": DEPTH}
-    with tempfile.TemporaryDirectory() as folder, Peer(python, "float32", "neural_tangents_conv_peer.py") as other:
-        files = [Path(folder, "X.npy"), Path(folder, "Y.npy")]
-        for file, array in zip(files, (X, Y), strict=True):
-            np.save(file, array)
-        result = Path(folder, "K.npy")
-        other.ask(prepare={"data": [str(file) for file in files], "result": str(result), "model": task})
-        theirs = np.load(result)
+    with Peer(python, "float32") as other:
+        theirs, _ = other.prepare("conv", task, X, Y)
         blocks = ConvBlocks(model, X, Y, kind="ntk")
         whole = slice(None)
         times = common.best_times(

@@ -1,11 +1,15 @@
-"""Settings shared by all tests."""
+"""Settings and fixtures shared by all tests."""
 
 from __future__ import annotations
 
 import os
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
 from hypothesis import settings
+from tests.commands import Result, Run
 
 import notsodeep
 
@@ -21,3 +25,28 @@ for _compiled in _kernels.rglob("__pycache__/*.nb[ci]"):
 settings.register_profile("default", deadline=None, print_blob=True)
 settings.register_profile("ci", parent=settings.get_profile("default"), derandomize=True)
 settings.load_profile("ci" if os.environ.get("CI") else "default")
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> Run:
+    """Call the command line in this process."""
+    from notsodeep.cli import main
+
+    def call(*arguments: object) -> Result:
+        with pytest.raises(SystemExit) as ended:
+            main([str(argument) for argument in arguments])
+        return Result(int(ended.value.code or 0), *capsys.readouterr())
+
+    return call
+
+
+@pytest.fixture
+def benchmarks(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Let a test import the scripts in benchmarks/, and forget them afterwards."""
+    folder = Path(__file__).resolve().parents[1] / "benchmarks"
+    before = set(sys.modules)
+    monkeypatch.syspath_prepend(str(folder))
+    yield
+    for name in set(sys.modules) - before:
+        if Path(getattr(sys.modules[name], "__file__", None) or "/").parent == folder:
+            del sys.modules[name]

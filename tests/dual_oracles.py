@@ -9,6 +9,7 @@ import numpy as np
 
 import notsodeep as nsd
 
+RECURRENT = 0.2
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(24)
 
 
@@ -144,3 +145,8 @@ ACTIVATIONS = {
     "softplus": nsd.activation("softplus"),
     "sigmoid": 2 * nsd.activation("sigmoid"),  # odd only around its value at 0
 }
+
+
+def points(n=7, p=4, seed=0):
+    """Rows of standard normal entries."""
+    return np.random.default_rng(seed).standard_normal((n, p))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -22,14 +21,11 @@ RESULT = {
 
 
 @pytest.fixture
-def modules(monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+def modules(benchmarks: None) -> Any:
     import common
     import write
 
-    yield common, write
-    for name in ("common", "write"):
-        sys.modules.pop(name, None)
+    return common, write
 
 
 def test_timing_interleaves_and_keeps_the_best(modules: Any) -> None:

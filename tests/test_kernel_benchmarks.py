@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,14 +14,7 @@ import notsodeep as nsd
 FOLDER = Path(__file__).resolve().parents[1] / "benchmarks"
 
 
-@pytest.fixture(autouse=True)
-def benchmarks(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    before = set(sys.modules)
-    monkeypatch.syspath_prepend(str(FOLDER))
-    yield
-    for name in set(sys.modules) - before:
-        if Path(getattr(sys.modules[name], "__file__", None) or "/").parent == FOLDER:
-            del sys.modules[name]
+pytestmark = pytest.mark.usefixtures("benchmarks")
 
 
 @pytest.mark.parametrize("kind", ["ck", "nngp", "ntk", "ntk_frozen_input", "ntk_injected"])

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from tests import examples
 from tests.browser import in_a_browser, open_browser, wait
 
 import notsodeep as nsd
@@ -20,7 +18,6 @@ from notsodeep.report.compare import Comparison, Trained
 from notsodeep.report.match_page import match_page, snippet
 from notsodeep.report.study import Study, study
 
-ROOT = Path(__file__).resolve().parents[1]
 PLOTS = 14  # three activations, three heat maps, three clouds of pairs, two spectra, three of training
 
 
@@ -43,10 +40,7 @@ def test_the_code_on_the_page_runs(small: Study, source: str | None, tmp_path: P
     pytest.importorskip("torch")
     small.network.save(tmp_path / "network.json")
     code = snippet(small, Path(), source) + "assert K.shape == (len(X), len(X)) and len(outputs) == len(X)\n"
-    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
-    command = [sys.executable, "-W", "error", "-c", code]
-    finished = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=environment, check=False)
-    assert finished.returncode == 0, finished.stderr
+    examples.run(code, tmp_path)
 
 
 def test_what_the_page_tells(page: Path, small: Study) -> None:

@@ -5,7 +5,10 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import IO
 
 import numpy as np
 from distributed import LocalCluster
@@ -50,6 +53,45 @@ def start(code: str, *arguments: object, threads: int = 1) -> subprocess.Popen[s
     command = [sys.executable, "-c", code, *map(str, arguments)]
     pipe = subprocess.PIPE
     return subprocess.Popen(command, env=environment, stdin=pipe, stdout=pipe, stderr=pipe, text=True)
+
+
+# forks a child for every line it reads, which costs less than starting and importing anew
+_WRITERS = """
+import os, sys, time
+from tests.scale import problems
+from notsodeep.scale import compute, factorize
+source = problems.source({n})
+plain = source.block
+def block(*arguments):
+    time.sleep({pause})  # so that the work lasts as long on a fast machine
+    return plain(*arguments)
+source.block = block
+print("ready", flush=True)
+for line in sys.stdin:
+    child = os.fork()
+    if not child:
+        {job}
+        os._exit(0)
+    print(child, flush=True)
+    print("ended", os.WIFSIGNALED(os.waitpid(child, 0)[1]), flush=True)
+"""
+
+
+@contextmanager
+def writers(n: int, pause: float, job: str) -> Iterator[tuple[Callable[[Path], None], IO[str]]]:
+    """Yield a function that lets a process of its own do `job` for a path, ``line.strip()``, and what is printed."""
+    with start(_WRITERS.format(n=n, pause=pause, job=job)) as process:
+        tell, told = process.stdin, process.stdout
+        assert tell is not None
+        assert told is not None
+        assert told.readline() == "ready\n", process.communicate()
+
+        def begin(path: Path) -> None:
+            tell.write(f"{path}\n")
+            tell.flush()
+
+        yield begin, told
+        tell.close()
 
 
 def cluster() -> LocalCluster:

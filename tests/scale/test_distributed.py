@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import socket
@@ -14,10 +13,10 @@ import numpy as np
 import psutil
 import pytest
 from distributed import Client, LocalCluster
+from tests.commands import Run
 from tests.scale import problems
 
 from notsodeep import InputError
-from notsodeep.cli import main
 from notsodeep.kernels import blocks
 from notsodeep.scale import compute, distributed, product, verify
 
@@ -147,16 +146,12 @@ def test_what_is_no_client_is_refused(tmp_path: Path) -> None:
         compute(problems.source(50), tmp_path / "K.zarr", client="tcp://127.0.0.1:8786")
 
 
-def test_the_command_takes_a_scheduler(
-    cluster: LocalCluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_command_takes_a_scheduler(cluster: LocalCluster, tmp_path: Path, run: Run) -> None:
     np.save(tmp_path / "X.npy", problems.samples(60))
-    command = ["kernel", str(tmp_path / "X.npy"), "--kind", "ntk", "--tile", "25", "--json", "--out"]
+    command = ["kernel", tmp_path / "X.npy", "--kind", "ntk", "--tile", "25", "--json", "--out"]
     for name, more in (("local.zarr", []), ("far.zarr", ["--scheduler", cluster.scheduler_address])):
-        with pytest.raises(SystemExit) as ended:
-            main([*command, str(tmp_path / name), *more])
-        assert not ended.value.code
-        assert json.loads(capsys.readouterr().out)["shape"] == [60, 60]
+        result = run(*command, tmp_path / name, *more)
+        assert (result.code, result.json["shape"]) == (0, [60, 60])
     assert problems.contents(tmp_path / "local.zarr") == problems.contents(tmp_path / "far.zarr")
     assert verify(tmp_path / "far.zarr").sound
 

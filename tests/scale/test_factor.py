@@ -85,51 +85,25 @@ def test_tiles_fit_the_matrix_and_nonsense_is_refused(tmp_path: Path) -> None:
     assert not (tmp_path / "no.zarr").exists()
 
 
-WRITERS = """
-import os, sys, time
-from tests.scale import problems
-from notsodeep.scale import factorize
-source = problems.source(300)
-plain = source.block
-def block(*arguments):
-    time.sleep(0.005)
-    return plain(*arguments)
-source.block = block
-print("ready", flush=True)
-for line in sys.stdin:
-    child = os.fork()
-    if not child:
-        factorize(source, 0.1, line.strip(), tile=25)
-        os._exit(0)
-    print(child, flush=True)
-    print("ended", os.WIFSIGNALED(os.waitpid(child, 0)[1]), flush=True)
-"""
-
-
 def test_killed_and_resumed_the_factor_is_the_same(tmp_path: Path) -> None:
     whole, path = tmp_path / "whole.zarr", tmp_path / "L.zarr"
     factorize(problems.source(300), 0.1, whole, tile=25)
     expected = problems.contents(whole)
     moments = random.Random(1)
     kept: dict[str, tuple[int, int]] = {}
-    with problems.start(WRITERS) as writers:
-        assert writers.stdout is not None
-        assert writers.stdin is not None
-        assert writers.stdout.readline() == "ready\n", writers.communicate()
+    with problems.writers(300, 0.005, "factorize(source, 0.1, line.strip(), tile=25)") as (begin, told):
         for _ in range(5):
-            writers.stdin.write(f"{path}\n")
-            writers.stdin.flush()
-            child = int(writers.stdout.readline())
+            begin(path)
+            child = int(told.readline())
             goal, limit = len(kept) + moments.randint(1, 10), time.monotonic() + 60
             while len(problems.identities(path)) < goal:
                 assert time.monotonic() < limit
             time.sleep(moments.uniform(0, 0.005))
             os.kill(child, signal.SIGKILL)
-            assert writers.stdout.readline() == "ended True\n"
+            assert told.readline() == "ended True\n"
             now = problems.identities(path)
             assert kept.items() <= now.items()
             kept = now
-        writers.stdin.close()
     assert 0 < len(kept) < len(expected) - 1
     factorize(problems.source(300), 0.1, path, tile=25)
     assert problems.contents(path) == expected

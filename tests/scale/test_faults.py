@@ -18,28 +18,6 @@ from notsodeep import InputError
 from notsodeep.scale import DamagedTileError, StoredBlocks, compute, verify
 from notsodeep.scale import store as store_module
 
-# forks a child for every line it reads, which costs less than starting and importing anew
-WRITERS = """
-import os, sys, time
-from tests.scale import problems
-from notsodeep.scale import compute
-source = problems.source(400)
-plain = source.block
-def block(*arguments):
-    time.sleep(0.004)  # so that the work lasts as long on a fast machine
-    return plain(*arguments)
-source.block = block
-print("ready", flush=True)
-for line in sys.stdin:
-    child = os.fork()
-    if not child:
-        compute(source, line.strip(), tile=25, progress=lambda *_: os.write(1, b"."))
-        os._exit(0)
-    print(child, flush=True)
-    status = os.waitpid(child, 0)[1]
-    print("ended", os.WIFSIGNALED(status), flush=True)
-"""
-
 
 def test_killed_at_ten_moments_and_resumed_the_store_is_the_same(tmp_path: Path) -> None:
     whole, path = tmp_path / "whole.zarr", tmp_path / "K.zarr"
@@ -48,25 +26,21 @@ def test_killed_at_ten_moments_and_resumed_the_store_is_the_same(tmp_path: Path)
     moments = random.Random(0)
     kept: dict[str, tuple[int, int]] = {}
     killed = 0
-    with problems.start(WRITERS) as writers:
-        assert writers.stdout is not None
-        assert writers.stdin is not None
-        assert writers.stdout.readline() == "ready\n", writers.communicate()
+    job = 'compute(source, line.strip(), tile=25, progress=lambda *_: os.write(1, b"."))'
+    with problems.writers(400, 0.004, job) as (begin, told):
         for _ in range(10):
-            writers.stdin.write(f"{path}\n")
-            writers.stdin.flush()
-            child = int(writers.stdout.readline().replace(".", ""))
-            while writers.stdout.read(1) != ".":
+            begin(path)
+            child = int(told.readline().replace(".", ""))
+            while told.read(1) != ".":
                 pass  # tiles that were there have been checked; the work begins
             time.sleep(moments.uniform(0, 0.06))
             os.kill(child, signal.SIGKILL)
-            killed += "True" in writers.stdout.readline()
+            killed += "True" in told.readline()
             found = {name: data for name, data in problems.contents(path).items() if not name.endswith(".partial")}
             assert found.items() <= expected.items()  # complete or absent, never half
             now = problems.identities(path)
             assert kept.items() <= now.items()  # nothing that was done is done again
             kept = now
-        writers.stdin.close()
     assert killed == 10
     assert 0 < len(kept) < total
     calls: list[tuple[int, int]] = []

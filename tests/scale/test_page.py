@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import importlib
 import re
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,16 +12,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 
 
-@pytest.fixture(autouse=True)
-def benchmarks(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    before = set(sys.modules)
-    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
-    yield
-    for name in set(sys.modules) - before:
-        if Path(getattr(sys.modules[name], "__file__", None) or "/").parent == ROOT / "benchmarks":
-            del sys.modules[name]
-
-
+pytestmark = pytest.mark.usefixtures("benchmarks")
 RATES = {"compute": 0.1, "write": 0.02, "read": 0.01, "multiply": 0.005, "update": 0.2}
 MEASURED = {
     "claim": "c.",

@@ -11,11 +11,11 @@ import pytest
 import zarr
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.commands import Run
 from tests.scale import problems
 
 import notsodeep as nsd
 from notsodeep import InputError
-from notsodeep.cli import main
 from notsodeep.kernels import blocks
 from notsodeep.scale import DamagedTileError, StoredBlocks, compute, verify
 from notsodeep.scale.store import TileStore, locked, side
@@ -267,12 +267,7 @@ def test_the_grid_covers_the_matrix_once(tmp_path: Path) -> None:
         assert np.array_equal(covered, expected)
 
 
-def test_the_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    def run(*arguments: object) -> tuple[int, str, str]:
-        with pytest.raises(SystemExit) as ended:
-            main([str(argument) for argument in arguments])
-        return int(ended.value.code or 0), *capsys.readouterr()
-
+def test_the_commands(tmp_path: Path, run: Run) -> None:
     X, path = tmp_path / "X.npy", tmp_path / "K.zarr"
     np.save(X, problems.samples(60))
     code, out, _ = run("kernel", X, "--kind", "ntk", "--out", path, "--tile", 25, "--json")

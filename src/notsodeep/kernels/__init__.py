@@ -10,9 +10,10 @@ from typing import Any, TypeAlias
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from notsodeep.checks import matrix
-from notsodeep.kernels.blocks import Blocks, KernelBlocks, check_depth, exact_diagonal, precision_of, supported
+from notsodeep.kernels.blocks import Blocks, precision_of
 from notsodeep.kernels.conv import ConvBlocks
 from notsodeep.kernels.deliver import deliver
+from notsodeep.kernels.dense import KernelBlocks, check_depth, exact_diagonal, supported
 from notsodeep.kernels.info import ConvInfo, KernelInfo
 from notsodeep.kernels.kinds import requested_kinds
 from notsodeep.kernels.plans import network_levels

@@ -1,4 +1,9 @@
-"""Products with a kernel matrix that need a few tiles of it at a time."""
+"""Products with a kernel matrix that need a few tiles of it at a time.
+
+Unlike :func:`notsodeep.scale.products.product`, which keeps its bits whatever computes the tiles, this one has tiles
+that fit the cache and a sum for each thread: the fastest for a matrix in memory, with last bits that depend on how many
+threads there are.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""K V without K in memory: tiles computed or read, used, and forgotten."""
+"""K V without K in memory: tiles computed or read, used, and forgotten.
+
+Unlike :func:`notsodeep.learn.products.product`, which adds small tiles up in each thread for speed, this one adds large
+tiles in a fixed order, so that threads, processes and clusters arrive at the same bits.
+"""
 
 from __future__ import annotations
 

@@ -6,35 +6,22 @@ import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from notsodeep.checks import InputError, count
-from notsodeep.kernels.blocks import Blocks
+from notsodeep.kernels.blocks import Blocks, ComputedBlocks
 from notsodeep.progress import Progress, reporter
 from notsodeep.scale.store import Tile, TileStore, locked, side
 from notsodeep.scale.stored import StoredBlocks
 from notsodeep.threads import Scratch, each
 from notsodeep.version import __version__
 
-__all__ = ["ComputedBlocks", "Verification", "compute", "fingerprint", "verify"]
+__all__ = ["Verification", "compute", "fingerprint", "verify"]
 
 Array: TypeAlias = NDArray[Any]
-
-
-class ComputedBlocks(Blocks, Protocol):
-    """Blocks that know what they are computed from, such as :class:`notsodeep.kernels.KernelBlocks`."""
-
-    model: Any
-    kinds: tuple[str, ...]
-
-    @property
-    def options(self) -> dict[str, Any]: ...
-
-    @property
-    def samples(self) -> tuple[Array, Array | None]: ...
 
 
 def fingerprint(array: Array) -> str:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 import threading
 import time
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, TypeAlias
 
@@ -15,9 +15,9 @@ import numba
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
-from notsodeep.checks import ConvergenceWarning, InputError, choice, count
+from notsodeep.checks import InputError, choice, count
 from notsodeep.kernels.arc import Arc
-from notsodeep.kernels.blocks import precision_of
+from notsodeep.kernels.blocks import ComputedBlocks
 from notsodeep.kernels.conv.arcs import arc_polynomials, guess_polynomial
 from notsodeep.kernels.conv.geometry import Geometry, aligned
 from notsodeep.kernels.conv.images import Images, check_images, parts
@@ -35,11 +35,31 @@ Array: TypeAlias = NDArray[Any]
 Tile: TypeAlias = tuple[int, int, int, int]
 
 _GOALS = {"float64": (1e-12, 1e-11), "float32": (2.5e-7, 1e-5)}  # residuals of the angle and of Θ
-_ACCEPTABLE = {"float64": 1e-9, "float32": 1e-4}
 _LARGEST_TILE, _SMALLEST_TILE = 64, 4
 
 
-class ConvBlocks:
+@dataclass(frozen=True)
+class Counts:
+    """What compiled passes counted."""
+
+    pairs: float = 0.0
+    evaluations: float = 0.0
+    steps: float = 0.0
+    residual: float = 0.0
+    error: float = 0.0
+
+    def merge(self, other: Counts) -> Counts:
+        """Return the counts of both; a NaN stays one."""
+        return Counts(
+            self.pairs + other.pairs,
+            self.evaluations + other.evaluations,
+            self.steps + other.steps,
+            float(np.maximum(self.residual, other.residual)),
+            float(np.maximum(self.error, other.error)),
+        )
+
+
+class ConvBlocks(ComputedBlocks):
     """K(x_i, y_j) of a convolutional DEQ, by rectangles.
 
     Parameters
@@ -78,111 +98,65 @@ class ConvBlocks:
         began = time.perf_counter()
         if not isinstance(model, ConvDEQ):
             raise InputError(f"model={model!r} is not convolutional; pass a ConvDEQ")
-        self.model = model
-        self.kinds = requested_kinds(model, kind)
+        kinds = requested_kinds(model, kind)
         self.readout = choice(readout, ("flatten", "average_pool"), "readout")
         self.depth = None if depth is None else count(depth, "depth", minimum=0)
         if depth is None:
             require_infinite_width(model)
-        self._first = check_images(images, "images", model)
-        self._second = None if other is None else check_images(other, "other", model)
-        if self._second is not None and self._second.shape[1:] != self._first.shape[1:]:
+        first = check_images(images, "images", model)
+        second = None if other is None else check_images(other, "other", model)
+        if second is not None and second.shape[1:] != first.shape[1:]:
             raise InputError(
-                f"other has images of shape {self._second.shape[1:]} but images of {self._first.shape[1:]}; "
+                f"other has images of shape {second.shape[1:]} but images of {first.shape[1:]}; "
                 "both need the same rows, columns and channels"
             )
-        self.dtype = precision_of(dtype, self._first, self._second)
-        rows, width = self._first.shape[1:3]
+        super().__init__(model, kinds, dtype, first, second)
+        rows, width = first.shape[1:3]
         self.geometry = Geometry(rows, width, model.filter_size, model.padding == "circular")
-        self._left = Images.of(self._first, model, self.geometry, self.depth, self.dtype)
+        self._left = Images.of(first, model, self.geometry, self.depth, self.dtype)
         self._right = self._left
-        if self._second is not None:
-            self._right = Images.of(self._second, model, self.geometry, self.depth, self.dtype)
+        if second is not None:
+            self._right = Images.of(second, model, self.geometry, self.depth, self.dtype)
         self._arc = Arc.of(model.activation, model.recurrent)
         self._tile_pass: Any = equilibrium_tile if self.depth is None else layered_tile
         self._compile_seconds = self._compile()
-        self._diagonals: list[Array] | None = None
-        self._lock = threading.Lock()
-        self._counts = np.zeros(INFO)
+        self._work = Counts()
         self._seconds = time.perf_counter() - began
 
     @property
-    def shape(self) -> tuple[int, int]:
-        return len(self._left), len(self._right)
-
-    @property
-    def symmetric(self) -> bool:
-        return self._right is self._left
+    def options(self) -> dict[str, Any]:
+        return {"depth": self.depth, "readout": self.readout}
 
     @property
     def _pooled(self) -> bool:
         return self.readout == "average_pool"
 
     @property
-    def samples(self) -> tuple[Array, Array | None]:
-        """The images as they were given; the second is None when it is the first."""
-        return self._first, self._second
-
-    @property
-    def options(self) -> dict[str, Any]:
-        """What else the values depend on."""
-        return {"depth": self.depth, "readout": self.readout}
-
-    def astype(self, dtype: DTypeLike) -> ConvBlocks:
-        if precision_of(dtype, self._first, self._second) == self.dtype:
-            return self
-        return ConvBlocks(self.model, self._first, self._second, kind=self.kinds, dtype=dtype, **self.options)
-
-    def diagonal(self) -> Array:
-        return self.diagonals()[0]
-
-    def diagonals(self) -> list[Array]:
-        """K(x_i, x_i) for each kind in float64, from the variances alone where nothing is pooled."""
-        if self._diagonals is None:
-            if self._pooled:
-                found = [self._tile((i, i + 1, i, i + 1), False)[0] for i in range(len(self._left))]
-                self._diagonals = list(np.concatenate(found, axis=1)[:, :, 0])
-            else:
-                self._diagonals = self._exact_diagonals()
-        return self._diagonals
-
-    def block(self, rows: slice, columns: slice, out: Array | None = None, progress: Progress = False) -> Array:
-        return self.planes(rows, columns, None if out is None else out[None], progress)[0]
-
-    def planes(self, rows: slice, columns: slice, out: Array | None = None, progress: Progress = None) -> Array:
-        """One rectangle of every kind, shape (kinds, rows, columns)."""
-        began = time.perf_counter()
-        (i0, i1, _), (j0, j1, _) = rows.indices(self.shape[0]), columns.indices(self.shape[1])
-        result = np.empty((len(self.kinds), i1 - i0, j1 - j0), self.dtype) if out is None else out
-        symmetric = self.symmetric and (i0, i1) == (j0, j1)
-        counts = self._fill(result, (i0, i1, j0, j1), symmetric, progress)
-        if self.symmetric and not self._pooled:
-            shared = np.arange(max(i0, j0), min(i1, j1))
-            for plane, diagonal in zip(result, self.diagonals(), strict=True):
-                plane[shared - i0, shared - j0] = diagonal[shared]
-        self._record(counts, time.perf_counter() - began)
-        return result
-
-    @property
     def info(self) -> ConvInfo:
         """What was done so far, over all rectangles."""
-        pairs, evaluations, steps, residual, error = self._counts.tolist()
+        work = self._work
         return ConvInfo(
             "newton and chebyshev" if self.depth is None else "layer by layer",
-            int(pairs),
-            evaluations / max(pairs, 1),
-            steps / max(pairs, 1),
-            residual,
-            error,
+            int(work.pairs),
+            work.evaluations / max(work.pairs, 1),
+            work.steps / max(work.pairs, 1),
+            work.residual,
+            work.error,
             self._compile_seconds,
             self._seconds,
         )
 
+    def _complaint(self, work: Counts) -> str:
+        return (
+            f"the iteration reached an estimated relative error of {work.error:.1e} only "
+            f"(residual {work.residual:.1e}) with {self.model}; use a smaller recurrent"
+        )
+
     # --- tiles ---------------------------------------------------------------------------
 
-    def _fill(self, out: Array, rectangle: Tile, symmetric: bool, progress: Progress) -> Array:
+    def _fill(self, out: Array, rows: slice, columns: slice, symmetric: bool, progress: Progress) -> Counts:
         """All pairs of a rectangle, tile by tile on a pool of threads; what the tiles counted."""
-        i0, i1, j0, j1 = rectangle
+        i0, i1, j0, j1 = rows.start, rows.stop, columns.start, columns.stop
         threads = numba.get_num_threads()
         pairs = (i1 - i0) * (j1 - j0) // (2 if symmetric else 1)
         largest = _LARGEST_TILE // (2 if self._pooled else 1)
@@ -195,20 +169,20 @@ class ConvBlocks:
 
         stop = threading.Event()
 
-        def work(tile: Tile) -> Array:
+        def work(tile: Tile) -> Counts:
             a, b, c, d = tile
             values, counts = self._tile(tile, symmetric, stop)
             out[:, a - i0 : b - i0, c - j0 : d - j0] = values
             if symmetric:
                 mirror(out, len(out), a - i0, b - i0, c - j0, d - j0)
-            return counts
+            return Counts(*counts.tolist())
 
-        total = np.zeros(INFO)
+        total = Counts()
         with reporter("kernel", len(tiles), progress) as report, ThreadPoolExecutor(threads) as pool:
             futures = [pool.submit(work, tile) for tile in tiles]
             try:
                 for done, future in enumerate(futures, 1):
-                    total = _merge(total, future.result())
+                    total = total.merge(future.result())
                     report(done, len(tiles))
             except BaseException:
                 stop.set()
@@ -279,21 +253,17 @@ class ConvBlocks:
         self._tile_pass.compile(tuple(numba.typeof(argument) for argument in arguments))
         return time.perf_counter() - began
 
-    def _record(self, counts: Array, seconds: float) -> None:
-        acceptable = _ACCEPTABLE[self.dtype.name]
-        with self._lock:
-            warned = self._counts[4] > acceptable
-            self._counts = _merge(self._counts, counts)
-            self._seconds += seconds
-        if counts[4] > acceptable and not warned:
-            warnings.warn(
-                f"the iteration reached an estimated relative error of {counts[4]:.1e} only "
-                f"(residual {counts[3]:.1e}) with {self.model}; use a smaller recurrent",
-                ConvergenceWarning,
-                stacklevel=4,
-            )
-
     # --- the diagonal --------------------------------------------------------------------
+
+    @property
+    def _diagonal_is_known(self) -> bool:
+        return not self._pooled
+
+    def _diagonal_of_each(self) -> list[Array]:
+        if self._pooled:
+            found = [self._tile((i, i + 1, i, i + 1), False)[0] for i in range(self.shape[0])]
+            return list(np.concatenate(found, axis=1)[:, :, 0])
+        return self._exact_diagonals()
 
     def _exact_diagonals(self) -> list[Array]:
         """With ρ = 1 everything is linear in the variances: Ġ = v."""
@@ -317,7 +287,3 @@ class ConvBlocks:
             "ntk_injected": tangent,
         }
         return [fields[kind].sum(axis=(1, 2))[self._left.entry] for kind in self.kinds]
-
-
-def _merge(first: Array, second: Array) -> Array:
-    return np.concatenate([first[:3] + second[:3], np.maximum(first[3:], second[3:])])

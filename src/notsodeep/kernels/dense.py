@@ -1,0 +1,150 @@
+"""Any rectangle of the kernel of a fully-connected network; work per sample and choice of method are done once."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import ArrayLike, DTypeLike, NDArray
+
+from notsodeep.checks import InputError, count, matrix
+from notsodeep.kernels.blocks import ComputedBlocks
+from notsodeep.kernels.gram import build
+from notsodeep.kernels.info import KernelInfo
+from notsodeep.kernels.kinds import combine, requested_kinds
+from notsodeep.kernels.plans import Summary, choose, network_levels
+from notsodeep.kernels.samples import Levels, Samples
+from notsodeep.models import DEQ, Explicit, require_infinite_width
+from notsodeep.progress import Progress
+
+__all__ = ["KernelBlocks", "check_depth", "exact_diagonal", "supported"]
+
+Array: TypeAlias = NDArray[Any]
+
+
+class KernelBlocks(ComputedBlocks):
+    """K(x_i, y_j) of a DEQ or an explicit network, by rectangles.
+
+    Parameters
+    ----------
+    model : DEQ or Explicit
+    X : array (n, p)
+    Y : array (m, p), optional
+        X itself when absent; the matrix is then symmetric.
+    kind, dtype, depth
+        As in :func:`notsodeep.kernels.kernel`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import notsodeep as nsd
+    >>> from notsodeep.kernels import KernelBlocks
+    >>> X = np.random.default_rng(0).standard_normal((100, 5))
+    >>> deq = nsd.DEQ("relu", 0.2, 0.8)
+    >>> blocks = KernelBlocks(deq, X, kind="ntk")
+    >>> blocks.shape, blocks.symmetric
+    ((100, 100), True)
+    >>> part = blocks.block(slice(10, 30), slice(0, 50))
+    >>> bool(np.allclose(part, deq.kernel(X, kind="ntk")[10:30, :50], rtol=1e-13))
+    True
+    """
+
+    def __init__(
+        self,
+        model: DEQ | Explicit,
+        X: ArrayLike,
+        Y: ArrayLike | None = None,
+        *,
+        kind: str | Sequence[str] = "ck",
+        dtype: DTypeLike | None = None,
+        depth: int | None = None,
+    ) -> None:
+        began = time.perf_counter()
+        kinds = requested_kinds(supported(model), kind)
+        self.depth = check_depth(model, depth)
+        first = matrix(X, "X", finite=False)
+        second = None if Y is None else matrix(Y, "Y", finite=False)
+        if second is not None and second.shape[1] != first.shape[1]:
+            raise InputError(f"Y has {second.shape[1]} features but X has {first.shape[1]}; both need the same")
+        super().__init__(model, kinds, dtype, first, second)
+        self._left = Samples.of(first, self.dtype)
+        self._right = self._left if second is None else Samples.of(second, self.dtype, "Y")
+        levels = [network_levels(model, self._left, self.depth)]
+        levels.append(levels[0] if self.symmetric else network_levels(model, self._right, self.depth))
+        self._levels = levels
+        self._plan = choose(model, self._left, self._right, levels, self.kinds, self.depth)
+        self._compile_seconds = self._plan.compile(np.empty((len(self.kinds), 1, 1), self.dtype))
+        self._work = Summary(0.0, 0.0)
+        self._seconds = time.perf_counter() - began
+
+    @property
+    def options(self) -> dict[str, Any]:
+        return {"depth": self.depth}
+
+    @property
+    def info(self) -> KernelInfo:
+        """What was done so far, over all rectangles."""
+        plan, work = self._plan, self._work
+        return KernelInfo(
+            plan.method,
+            plan.variable,
+            plan.degree,
+            work.residual,
+            work.error,
+            work.recomputed,
+            work.iterations,
+            self._compile_seconds,
+            self._seconds,
+        )
+
+    def _diagonal_of_each(self) -> list[Array]:
+        return [exact_diagonal(self.model, name, self._levels[0], self._left, self.depth) for name in self.kinds]
+
+    def _fill(self, out: Array, rows: slice, columns: slice, symmetric: bool, progress: Progress) -> Summary:
+        left, right = self._left.rows[rows], self._right.rows[columns]
+        reports = build(out, left, right, self._plan.over(rows, columns), symmetric=symmetric, progress=progress)
+        return self._plan.summarise(reports)
+
+    def _complaint(self, work: Summary) -> str:
+        return (
+            f"{self._plan.method} reached an estimated relative error of {work.error:.1e} only "
+            f"({self._plan.degree} terms); rows that nearly coincide need more with {self.model}"
+        )
+
+
+def supported(model: Any) -> DEQ | Explicit:
+    if not isinstance(model, DEQ | Explicit):
+        raise InputError(f"model={model!r} has no fully-connected kernel; pass a DEQ or an Explicit")
+    return model
+
+
+def check_depth(model: DEQ | Explicit, depth: int | None) -> int | None:
+    if depth is not None:
+        if not isinstance(model, DEQ):
+            raise InputError(f"depth={depth!r} is for a DEQ; an Explicit network has the depth of its layers")
+        return count(depth, "depth", minimum=0)
+    if isinstance(model, DEQ):
+        require_infinite_width(model)
+    return None
+
+
+def exact_diagonal(model: DEQ | Explicit, kind: str, levels: Levels, samples: Samples, depth: int | None) -> Array:
+    """The exact diagonal, from the variances alone."""
+    if isinstance(model, DEQ) and depth is None:
+        return combine(kind, levels.power[0], levels.slope[0], levels.variance[0], model.recurrent)
+    tangent = (samples.factor * samples.norm) ** 2
+    if isinstance(model, Explicit):
+        for power, slope in zip(levels.power, levels.slope, strict=True):
+            tangent = power + slope * tangent
+        return levels.power[-1] if kind == "ck" else tangent
+    frozen = levels.power[0]
+    for level in range(1, len(levels.variance)):
+        tangent = levels.variance[level] + model.recurrent * levels.slope[level - 1] * tangent
+        frozen = levels.power[level] + model.recurrent * levels.slope[level] * frozen
+    if kind == "ntk":
+        return levels.power[-1] + levels.slope[-1] * tangent
+    return {"ck": levels.power[-1], "nngp": levels.variance[-1], "ntk_frozen_input": frozen, "ntk_injected": tangent}[
+        kind
+    ]
