@@ -157,7 +157,7 @@ def test_a_terminal_of_eighty_columns(run: Run, small: Path, tmp_path: Path, mon
     monkeypatch.setenv("COLUMNS", "80")
     lines = run("match", "--activation", "rleu").err.splitlines()
     assert max(map(len, lines)) <= 80
-    assert " ".join(lines) == piped.rstrip("\n")
+    assert " ".join(lines).split() == piped.split()
     commands = (("reproduce", "--list"), ("fit", small, "--out", "m.npz"), ("predict", "m.npz", small), ("match",))
     for command in (*commands, ("kernel", small, "--out", "K.npy")):
         for line in re.sub(r"\x1b\[[0-9;]*m", "", run(*command).out).splitlines():
@@ -276,7 +276,7 @@ def test_training_holds_out_the_sets_own_test_part(run: Run, tmp_path: Path) -> 
         (["match", "--activation", "leaky_relu", "--param", "b=low"], "'low' is not a number"),
         (["match", "--family", "leaky"], "did you mean 'leaky_relu'?"),
         (["mach"], "command='mach' is not known; did you mean 'match'?"),
-        (["frobnicate"], "(choose from match, show, kernel, verify, train, fit, predict, data, reproduce, bench)"),
+        (["frobnicate"], "is not known (choose from match, show, kernel, verify"),
         (["data", "lits"], "did you mean 'list'? (choose from list, fetch, info)"),
         (["reproduce", "ling24-fg1"], "did you mean 'ling24-fig1'? (see notsodeep reproduce --list)"),
         (["show", "absent.json"], "does not exist"),

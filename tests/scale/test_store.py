@@ -298,7 +298,7 @@ def test_the_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     assert (code, out.splitlines()[-1]) == (0, "tiles: 5 of 6 there already, 1 computed")
     assert run("verify", path)[0] == 0
     code, out, _ = run("kernel", X, "--kind", "ntk", "--out", path)
-    assert (code, out.splitlines()[-1]) == (0, "tiles: all 6 there already, nothing left to compute")
+    assert (code, out.splitlines()[-1]) == (0, "tiles: 6 of 6 there already, nothing left to compute")
     for wrong, named in (
         (("--out", path, "--force"), "delete"),
         (("--out", tmp_path / "K.npy", "--tile", 25), "for a .zarr directory"),

@@ -93,11 +93,10 @@ def _tiles(total: int, reused: int) -> str:
     >>> _tiles(6, 4)
     'tiles: 4 of 6 there already, 2 computed'
     >>> _tiles(6, 6)
-    'tiles: all 6 there already, nothing left to compute'
+    'tiles: 6 of 6 there already, nothing left to compute'
     """
-    if reused == total:
-        return f"tiles: all {total} there already, nothing left to compute"
-    return f"tiles: {reused} of {total} there already, {total - reused} computed"
+    rest = f"{total - reused} computed" if reused < total else "nothing left to compute"
+    return f"tiles: {reused} of {total} there already, {rest}"
 
 
 def verify(
