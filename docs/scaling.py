@@ -34,16 +34,25 @@ from notsodeep.kernels import KernelBlocks
 from notsodeep.learn.out_of_core import solve_out_of_core
 
 X, y = np.random.default_rng(0).standard_normal((1000, 20)), np.ones(1000)
+np.save("X.npy", X)
 deq = nsd.DEQ("normalized_relu", recurrent=0.25, input=0.25, bias=0.5)
 K = deq.kernel(X, kind="ntk", out="K.zarr")  # killed at any moment, the same call continues
-K[:3, :3], K.dask_array()
+print(K, K[:2, :2], K.dask_array().chunksize)
 s = solve_out_of_core(K, y, ridge=0.1, directory="work")  # Cholesky on disk; method="cg" keeps nothing
 s = solve_out_of_core(KernelBlocks(deq, X, kind="ntk"), y, ridge=0.1, directory="work2", method="cg")
 print(s.residual < 1e-6, s.method)
 ```
 
-`notsodeep kernel X.npy --kind ntk --out K.zarr` does the first step from the shell, and `notsodeep verify K.zarr`
-checks it. The directory is a zarr array, one file for each tile of about 2048², the upper triangle only; each file
+The first step from the shell, with the same model, finds every tile of `K.zarr` in its place; another model, or other
+data, is refused and goes into a directory of its own:
+
+```
+notsodeep kernel X.npy --activation normalized_relu --recurrent 0.25 --input 0.25 --bias 0.5 --kind ntk --out K.zarr
+notsodeep kernel X.npy --activation tanh --out tanh.zarr
+notsodeep verify K.zarr
+```
+
+The directory is a zarr array, one file for each tile of about 2048², the upper triangle only; each file
 ends in its own CRC-32C and appears by a rename, complete or not at all. A call that finds the directory keeps the
 tiles that pass their checksum and computes the others, so a kill, a full disk or a flipped bit costs the tiles it
 hit. The manifest names model, kind, samples (SHA-256) and version; a directory of anything else is refused. One

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -119,6 +120,74 @@ def test_people_read_eighty_columns(run: Run, small: Path) -> None:
     assert max(len(line) for line in lines if "(x) = " not in line) <= 80  # a formula can be copied in one piece
 
 
+def test_a_terminal_of_eighty_columns(run: Run, small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Errors are one line in a pipe, and lines of words on a terminal."""
+    monkeypatch.chdir(tmp_path)
+    piped = run("match", "--activation", "rleu").err
+    assert len(piped) > 80
+    monkeypatch.setenv("FORCE_COLOR", "1")  # what Rich takes for a terminal
+    monkeypatch.setenv("COLUMNS", "80")
+    lines = run("match", "--activation", "rleu").err.splitlines()
+    assert max(map(len, lines)) <= 80
+    assert " ".join(lines).split() == piped.split()
+    commands = (("reproduce", "--list"), ("fit", small, "--out", "m.npz"), ("predict", "m.npz", small), ("match",))
+    for command in (*commands, ("kernel", small, "--out", "K.npy")):
+        for line in re.sub(r"\x1b\[[0-9;]*m", "", run(*command).out).splitlines():
+            assert len(line) <= 80 or "(x) = " in line, line
+
+
+def test_exact_numbers_are_not_called_exact_kernels(run: Run) -> None:
+    """Close to the edge of existence a rescaled relu network comes closer than the matched one, and that is said."""
+    result = run("match", "--recurrent", 1.5)
+    text = " ".join(result.out.split())
+    matched, relu, _ = run("match", "--recurrent", 1.5, "--json").json["closeness"]
+    assert relu["rescaled_error"] < matched["rescaled_error"]
+    assert f"these differ by {100 * matched['error']:.3g} %" in text
+    assert f"but plain relu is closer on these data once rescaled ({100 * relu['rescaled_error']:.3g} % against" in text
+    assert "is closer on these data" not in run("match").out
+
+
+def test_compilation_is_told_once_and_only_when_it_happens(tmp_path: Path) -> None:
+    """A new cache: the terminal hears of it; the second run finds everything compiled."""
+    code = (
+        "import numpy as np, notsodeep as nsd, sys\n"
+        "sys.stderr.isatty = lambda: True\n"
+        "X = np.eye(3)\n"
+        "for option in sys.argv[1:]:\n"
+        "    nsd.DEQ('relu', 0.2, 0.8).kernel(X, progress=eval(option))"
+    )
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
+
+    def told(*options: str) -> str:
+        command = [sys.executable, "-c", code, *options]
+        finished = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
+        assert finished.stdout == ""
+        return finished.stderr
+
+    first = told("None", "None")
+    assert first.count("compiling kernels") == len(first.splitlines()) == 1
+    assert told("None") == ""
+    for file in tmp_path.rglob("*.nbi"):
+        file.unlink()
+    assert told("False") == ""
+
+
+def test_the_commands_tell_of_compilation_too(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import numba
+
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    fresh = numba.njit(lambda x: x + 1)
+    with console.progress("work"):
+        fresh(1)
+        fresh(1.0)
+    assert capsys.readouterr().err.count("compiling kernels") == 1
+    with console.progress("work", quiet=True):
+        fresh(1j)
+    assert capsys.readouterr().err == ""
+
+
 def test_show(run: Run, tmp_path: Path) -> None:
     path = nsd.DEQ("tanh", 0.3, 0.8).save(tmp_path / "deq.json")
     result = run("show", path)
@@ -178,14 +247,18 @@ def test_training_holds_out_the_sets_own_test_part(run: Run, tmp_path: Path) -> 
         (["match", "--param", "b"], "must look like name=value"),
         (["match", "--activation", "leaky_relu", "--param", "b=low"], "'low' is not a number"),
         (["match", "--family", "leaky"], "did you mean 'leaky_relu'?"),
-        (["mtach"], "Did you mean 'match'?"),
+        (["mach"], "command='mach' is not known; did you mean 'match'?"),
+        (["frobnicate"], "is not known (choose from match, show, kernel, verify"),
+        (["data", "lits"], "did you mean 'list'? (choose from list, fetch, info)"),
+        (["reproduce", "ling24-fg1"], "did you mean 'ling24-fig1'? (see notsodeep reproduce --list)"),
         (["show", "absent.json"], "does not exist"),
         (["show", __file__], "is not a model file; pass network.json or match.json"),
         (["kernel", "digits"], "--out"),
         (["kernel", "digits", "--out", "K.txt"], "must end in .npy"),
         (["kernel", "digits", "--out", "absent/K.npy"], "create it first"),
         (["kernel", "digits", "--out", "K.npy", "--kind", "ntk2"], "did you mean 'ntk'?"),
-        (["bench", "nonsense"], "is not a benchmark"),
+        (["bench", "nonsense"], "is not a benchmark (see notsodeep bench --list)"),
+        (["bench", "beats_neural_tangent"], "did you mean 'beats_neural_tangents'? (see"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )

@@ -48,16 +48,19 @@ def test_bad_files(tmp_path: Path) -> None:
     (tmp_path / "ragged.csv").write_text("1,2\n3\n")
     (tmp_path / "broken.npy").write_bytes(b"nothing")
     (tmp_path / "empty.npy").write_bytes(b"")
+    np.save(tmp_path / "cut.npy", np.ones((9, 9)))
+    (tmp_path / "cut.npy").write_bytes((tmp_path / "cut.npy").read_bytes()[:-8])
     cases = {
         "no_x.npz": "no array called 'X'",
         "short.npz": "3 samples but labels of shape (2,)",
         "nan.npy": "holds 1 NaN",
         "flat.npy": "must have 2 dimensions",
-        "objects.npy": "cannot be read",
+        "objects.npy": "holds Python objects",
         "words.csv": "cannot be read: could not convert string to float",
         "ragged.csv": "cannot be read",
-        "broken.npy": "cannot be read",
-        "empty.npy": "cannot be read",
+        "broken.npy": "broken.npy' cannot be read: it is not a .npy file; np.save writes one",
+        "empty.npy": "it is not a .npy file",
+        "cut.npy": "cannot be read: it is cut short",
         "absent.npy": "does not exist",
         "absent.parquet": "does not exist",
         "data.xlsx": "or a file ending in .npy, .npz, .csv",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ HOLDS = {
     "extend.md": "assert m.exact and np.linalg.norm(G - S, 2) < 0.03 * np.linalg.norm(G, 2)",
     "training.md": "assert nn.certificate(net, X, y).holds",
 }
+END = "--- end of an example ---"
 PAGES = sorted(path.name for path in DOCS.glob("*.md") if blocks(path.read_text(encoding="utf-8")))
 
 
@@ -30,8 +32,18 @@ def test_all_guides_have_examples() -> None:
 
 @pytest.mark.parametrize("name", PAGES)
 def test_examples_run(name: str, tmp_path: Path) -> None:
-    code = "\n".join(blocks((DOCS / name).read_text(encoding="utf-8")))
-    run(f"{code}\n{HOLDS.get(name, '')}", tmp_path)
+    examples = blocks((DOCS / name).read_text(encoding="utf-8"))
+    code = "".join(f"{example}print({END!r})\n" for example in examples)
+    printed = run(f"{code}\n{HOLDS.get(name, '')}", tmp_path).split(END)
+    for example, shown in zip(examples, printed, strict=False):
+        assert shown.strip(), f"an example shows nothing:\n{example}"
+
+
+def test_one_store_is_one_kernel() -> None:
+    """Whoever follows several pages in one folder meets no store of another page."""
+    pages = [ROOT / "README.md", *DOCS.glob("*.md")]
+    stores = [set(re.findall(r"out[ =]\"?([\w-]+\.zarr)", path.read_text(encoding="utf-8"))) for path in pages]
+    assert sum(map(len, stores)) == len(set().union(*stores)) >= 3
 
 
 def record(name: str, **changes: Any) -> dict[str, Any]:

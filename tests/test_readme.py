@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from pathlib import Path
 
 from tests.examples import ROOT, blocks, run
@@ -15,6 +16,15 @@ def test_examples_run(tmp_path: Path) -> None:
     assert "exact" in printed
     assert float(re.search(r"kernel machine: ([\d.]+)", printed)[1]) > 0.9  # type: ignore[index]
     assert (tmp_path / "network.json").is_file()
+
+
+def test_every_extra_is_named() -> None:
+    extras = set(
+        tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
+    )
+    named = set(re.findall(r"^\| `(\w+)` \|", README, flags=re.MULTILINE))
+    assert named == extras - {"all", "test", "docs", "lint"}
+    assert 'pip install -c constraints.txt -e ".[all]"' in README
 
 
 def test_links_and_pictures_exist() -> None:

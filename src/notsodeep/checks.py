@@ -18,6 +18,7 @@ __all__ = [
     "choice",
     "count",
     "matrix",
+    "missing_extra",
     "nearest",
     "nonnegative",
     "positive",
@@ -40,6 +41,18 @@ class NotConvergedError(RuntimeError):
 
 class ConvergenceWarning(UserWarning):
     """An iteration or a series stopped above its tolerance."""
+
+
+def missing_extra(need: str, extra: str) -> MissingExtraError:
+    """Return the error for an absent dependency, with the line that installs it.
+
+    Examples
+    --------
+    >>> from notsodeep.checks import missing_extra
+    >>> print(missing_extra("pages need plotly", "report"))
+    pages need plotly; in the clone: pip install -c constraints.txt -e ".[report]"
+    """
+    return MissingExtraError(f'{need}; in the clone: pip install -c constraints.txt -e ".[{extra}]"')
 
 
 def nearest(name: object, options: Iterable[str]) -> str:

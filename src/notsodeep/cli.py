@@ -8,15 +8,18 @@ from collections.abc import Sequence
 from typing import Annotated, Any
 
 import typer
+from rich.console import Console
 
 from notsodeep import __version__
 from notsodeep.checks import InputError, MissingExtraError, NotConvergedError
 from notsodeep.commands import bench, data, fit, kernel, match, predict, reproduce, show, train
+from notsodeep.commands.console import Commands
 
 __all__ = ["app", "main"]
 
 app = typer.Typer(
     name="notsodeep",
+    cls=Commands,
     help="Exact kernels of deep equilibrium models, and the shallow explicit networks that replace them.",
     no_args_is_help=True,
     add_completion=False,
@@ -70,5 +73,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _fail(message: str, status: int = 2) -> None:
-    sys.stderr.write("error: " + " ".join(message.split()) + "\n")
+    """One line; a terminal breaks it between words."""
+    console = Console(stderr=True)
+    console.print(
+        "error: " + " ".join(message.split()), soft_wrap=not console.is_terminal, markup=False, highlight=False
+    )
     sys.exit(status)

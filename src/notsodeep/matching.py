@@ -113,7 +113,7 @@ class Match:
         }
 
     def __str__(self) -> str:
-        verdict = "exact" if self.exact else f"not exact, misses {', '.join(self.missed)}"
+        verdict = "exact in all four numbers" if self.exact else f"not exact, misses {', '.join(self.missed)}"
         lines = [
             f"{self.kind} of {self.model} at tau0={self.tau0:.6g}",
             f"≈ {self.network}",

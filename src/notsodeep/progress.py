@@ -10,12 +10,13 @@ from typing import TypeAlias
 
 from notsodeep.checks import InputError
 
-__all__ = ["Callback", "Progress", "reporter"]
+__all__ = ["Callback", "Progress", "compilation", "reporter"]
 
 Callback: TypeAlias = Callable[[int, int], None]
 Progress: TypeAlias = bool | Callback | None
 
 _PATIENCE = 1.5  # seconds of silence before a bar appears
+_COMPILING = "compiling kernels for their first use here; later runs find them compiled"
 
 
 @contextmanager
@@ -33,9 +34,7 @@ def reporter(description: str, total: int, progress: Progress = None) -> Iterato
     if callable(progress):
         yield progress
         return
-    if progress not in (None, True, False):
-        raise InputError(f"progress={progress!r} must be True, False, None or a callable(done, total)")
-    if progress is False or (progress is None and not sys.stderr.isatty()):
+    if not _shown(progress):
         yield _silent
         return
     from rich.console import Console
@@ -59,6 +58,49 @@ def reporter(description: str, total: int, progress: Progress = None) -> Iterato
     finally:
         if started:
             bar.stop()
+
+
+@contextmanager
+def compilation(progress: Progress = None, say: Callable[[str], None] | None = None) -> Iterator[None]:
+    """Say once if loops are compiled inside the block; nothing when they come from the cache.
+
+    Parameters
+    ----------
+    progress : bool, callable or None
+        As in :func:`reporter`: the line goes to stderr where a bar would be shown. A callable knows only numbers, so
+        there is none.
+    say : callable, optional
+        Told the line instead.
+    """
+    if say is None and (callable(progress) or not _shown(progress)):
+        yield
+        return
+    tell = say or _to_stderr
+    from numba.core import event
+
+    class Once(event.Listener):
+        told = False
+
+        def on_start(self, event: object) -> None:
+            if not self.told:
+                self.told = True
+                tell(_COMPILING)
+
+        def on_end(self, event: object) -> None:
+            pass
+
+    with event.install_listener("numba:compile", Once()):  # Numba tells of compilations, not of what it loads
+        yield
+
+
+def _shown(progress: Progress) -> bool:
+    if progress not in (None, True, False):
+        raise InputError(f"progress={progress!r} must be True, False, None or a callable(done, total)")
+    return sys.stderr.isatty() if progress is None else bool(progress)
+
+
+def _to_stderr(text: str) -> None:
+    sys.stderr.write(f"{text}\n")
 
 
 def _silent(done: int, total: int) -> None:

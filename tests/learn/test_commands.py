@@ -54,6 +54,36 @@ def test_for_people(run: Run, tmp_path: Path) -> None:
         assert words in out
 
 
+def test_a_score_on_rows_of_the_fit_is_not_sold_as_an_estimate(run: Run, tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    X, y = rng.standard_normal((60, 4)), rng.integers(0, 2, 60)  # nothing to learn, so all is learnt by heart
+    np.savez(tmp_path / "all.npz", X=X, y=y)
+    np.savez(tmp_path / "part.npz", X=X[:40], y=y[:40])
+    np.savez(tmp_path / "new.npz", X=X[40:], y=y[40:])
+    for normalize in ("unit", "center", "none"):
+        run(
+            "fit",
+            tmp_path / "part.npz",
+            "--out",
+            tmp_path / "m.npz",
+            "--ridge",
+            "0",
+            "--normalize",
+            normalize,
+            "--force",
+        )
+        _, out, _ = run("predict", tmp_path / "m.npz", tmp_path / "part.npz")
+        assert "accuracy 1.0000 on the rows it was fitted to" in out
+        _, out, _ = run("predict", tmp_path / "m.npz", tmp_path / "all.npz")
+        assert "40 of the 60 rows are among those it was fitted to, 0." in " ".join(out.split())
+        content = json.loads(run("predict", tmp_path / "m.npz", tmp_path / "all.npz", "--json")[1])
+        fresh = json.loads(run("predict", tmp_path / "m.npz", tmp_path / "new.npz", "--json")[1])
+        assert (content["fitted_samples"], fresh["fitted_samples"]) == (40, 0)
+        assert content["accuracy_of_others"] == fresh["accuracy"] < 0.9
+        assert content["accuracy"] == pytest.approx((40 + 20 * fresh["accuracy"]) / 60)
+    assert "fitted" not in run("predict", tmp_path / "m.npz", tmp_path / "new.npz")[1]
+
+
 def test_regression(run: Run, tmp_path: Path) -> None:
     x = np.linspace(-1, 1, 50)
     table = "\n".join(["a,b,target", *(f"{v},{v**2},{np.sin(3 * v)}" for v in x)])

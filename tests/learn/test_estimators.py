@@ -15,7 +15,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import notsodeep as nsd
-from notsodeep import data
+from notsodeep import data, learn
 from notsodeep.kernels import KernelBlocks
 from notsodeep.learn import (
     DEQKernelClassifier,
@@ -178,6 +178,13 @@ def test_hard_rows(normalize: str) -> None:
 def test_bad_parameters(options: dict[str, Any], message: str) -> None:
     with pytest.raises(nsd.InputError, match=message):
         DEQKernelRegressor(**options).fit(X, Y)
+
+
+@pytest.mark.parametrize("name", [name for name in learn.__all__ if "Kernel" in name])
+def test_a_misspelt_parameter_names_the_class_that_was_called(name: str) -> None:
+    with pytest.raises(nsd.InputError, match=f"^{name} has no parameter 'rigde'; did you mean 'ridge'"):
+        getattr(learn, name)(rigde=1.0)
+    assert getattr(learn, name)(ridge=1.0).ridge == 1.0
 
 
 def test_bad_data() -> None:

@@ -56,7 +56,7 @@ def test_classification_is_the_one_in_memory(tmp_path: Path) -> None:
 def test_other_data_or_another_ridge_in_the_same_directory_is_refused(tmp_path: Path) -> None:
     machine = DEQKernelRegressor(solver="out_of_core", directory=tmp_path).fit(X, Y)
     for other, rows in ((machine.set_params(ridge=0.5), X), (clone(machine).set_params(ridge=1e-3), X[:-1])):
-        with pytest.raises(InputError, match="holds another matrix"):
+        with pytest.raises(InputError, match="holds another factor"):
             other.fit(rows, Y[: len(rows)])
 
 

@@ -180,6 +180,7 @@ def test_the_choice_is_told():
     assert "computed anew" in small.reason
     assert choose(f64, 1, "cg", 1e7, False).stored
     assert "checkpoint" in choose(f64, 1, "auto", 1e7, True).reason
+    assert "the kernel is float32, so a float32 factor" in choose(f32, 1, "auto", 1e6, False).reason
     with pytest.raises(InputError, match="use solver='cg'"):
         choose(f64, 1, "cholesky", 1e4, False)
 

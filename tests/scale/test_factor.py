@@ -52,9 +52,11 @@ def test_a_stored_kernel_and_a_computed_one_share_a_factor(tmp_path: Path) -> No
 
 def test_another_kernel_or_ridge_is_refused(tmp_path: Path) -> None:
     factorize(problems.source(100), 0.1, tmp_path / "L.zarr", tile=40)
-    with pytest.raises(InputError, match=r"added 0\.1, asked for 0\.2"):
+    with pytest.raises(
+        InputError, match=r"holds another factor: added 0\.1 → 0\.2; pass another directory, or delete it"
+    ):
         factorize(problems.source(100), 0.2, tmp_path / "L.zarr", tile=40)
-    with pytest.raises(InputError, match=r"kernel\.kind ntk, asked for ck"):
+    with pytest.raises(InputError, match=r"kernel\.kind ntk → ck"):
         factorize(problems.source(100, kind="ck"), 0.1, tmp_path / "L.zarr", tile=40)
     with pytest.raises(InputError, match="holds a factor"):
         StoredBlocks(tmp_path / "L.zarr")

@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from notsodeep.cli import main
+
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -52,7 +54,17 @@ def test_the_code_on_the_page_runs(
     page = (ROOT / "docs" / "scaling.md").read_text()
     (code,) = re.findall(r"```python\n(.*?)```", page, flags=re.DOTALL)
     exec(code, {})
-    assert capsys.readouterr().out == "True cg\n"
+    assert capsys.readouterr().out.endswith("True cg\n")
+    (shell,) = re.findall(r"```\n(notsodeep .*?)```", page, flags=re.DOTALL)
+    ends = []
+    for line in shell.splitlines():
+        with pytest.raises(SystemExit) as ended:
+            main(line.split()[1:])
+        assert not ended.value.code, line
+        ends.append(capsys.readouterr().out.splitlines()[-1])
+    assert ends[0] == "tiles: 1 of 1 there already, nothing left to compute"
+    assert ends[1] == "tiles: 0 of 1 there already, 1 computed"
+    assert ends[2].endswith("all 1 tiles are there and sound")
     (shown,) = re.findall(r"```py\n(.*?)```", page, flags=re.DOTALL)
     assert "client=client" in shown  # needs a cluster; tests/scale/test_distributed.py runs one
 

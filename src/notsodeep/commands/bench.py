@@ -65,8 +65,7 @@ def _choose(names: list[str], claims: dict[str, str]) -> list[str]:
     options = sorted({*claims, *claims.values()} - {""})
     for name in names:
         if name not in options:
-            choices = ", ".join(options) or "none"
-            raise InputError(f"names={name!r} is not a benchmark{nearest(name, options)} (choose from {choices})")
+            raise InputError(f"names={name!r} is not a benchmark{nearest(name, options)} (see notsodeep bench --list)")
     return [claim for claim, area in claims.items() if not names or claim in names or area in names]
 
 

@@ -19,13 +19,16 @@ from rich.console import Console, Group
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text
+from typer.core import TyperGroup
 
 from notsodeep.activations import Activation, activation
-from notsodeep.checks import InputError
+from notsodeep.checks import InputError, choice
 from notsodeep.data import NAMES
+from notsodeep.progress import compilation
 
 __all__ = [
     "DATA",
+    "Commands",
     "Json",
     "Limit",
     "emit",
@@ -47,6 +50,15 @@ Limit = Annotated[
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
 
 
+class Commands(TyperGroup):
+    """Commands of which a misspelt one is answered with the nearest."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        if args and not args[0].startswith("-"):
+            choice(args[0], self.commands, "command")
+        return super().resolve_command(ctx, args)
+
+
 def _console() -> Console:
     # a pipe has no width of its own; 120 columns keep tables in one piece
     return Console(highlight=False, width=None if sys.stdout.isatty() else 120)
@@ -59,8 +71,8 @@ def say(*content: Any) -> None:
         console.print(part, soft_wrap=isinstance(part, str), markup=False)
 
 
-def wrapped(label: str | None, text: str, width: int = 80) -> list[str]:
-    """Lines of at most `width` columns behind a label, or from the margin without one.
+def wrapped(label: str | None, text: str, width: int = 80, margin: int = 11) -> list[str]:
+    """Lines of at most `width` columns behind a label and from there on at a margin, or without both.
 
     Examples
     --------
@@ -68,11 +80,11 @@ def wrapped(label: str | None, text: str, width: int = 80) -> list[str]:
     >>> wrapped("match", "exact in all four numbers", width=30)
     ['match      exact in all four', '           numbers']
     """
-    indent = "" if label is None else 11 * " "
+    indent = "" if label is None else margin * " "
     return textwrap.wrap(
         text,
         width,
-        initial_indent="" if label is None else f"{label:<11}",
+        initial_indent="" if label is None else f"{label:<{margin}}",
         subsequent_indent=indent,
         break_long_words=False,
         break_on_hyphens=False,
@@ -142,7 +154,8 @@ def progress(description: str, *, quiet: bool = False) -> Iterator[Any]:
         def step(text: str, fraction: float | None = None) -> None:
             bar.update(task, description=text, total=None if fraction is None else 1.0, completed=fraction)
 
-        yield step
+        with compilation(say=console.print):
+            yield step
 
 
 def parse_activation(name: str, parameters: Sequence[str]) -> Activation:

@@ -9,10 +9,10 @@ import numpy as np
 import typer
 
 from notsodeep import data as datasets
-from notsodeep.commands.console import Json, emit, number, progress, say, table
+from notsodeep.commands.console import Commands, Json, emit, number, progress, say, table
 from notsodeep.data.catalog import CATALOG
 
-app = typer.Typer(no_args_is_help=True, help="List, fetch and look at data sets.")
+app = typer.Typer(cls=Commands, no_args_is_help=True, help="List, fetch and look at data sets.")
 
 Cache = Annotated[
     Path | None, typer.Option(help="Where fetched sets are kept; $NOTSODEEP_DATA or the user's cache when absent.")

@@ -21,6 +21,7 @@ from notsodeep.commands.console import (
     parse_activation,
     progress,
     say,
+    wrapped,
 )
 from notsodeep.data import Data
 
@@ -158,19 +159,24 @@ def _facts(machine: Any) -> dict[str, Any]:
 
 
 def _print(machine: Any, summary: dict[str, Any]) -> None:
-    say(f"machine    {summary['kind']} of {machine.model_}, ridge {number(summary['ridge'])}")
-    say(f"data       {summary['data']}: {summary['samples']} distinct samples × {summary['features']} features")
-    say(f"rows       {summary['preparation']}")
-    say(f"solver     {summary['solver']}: {summary['reason']}")
-    say(
-        f"           residual {summary['residual']:.1e}, condition number {summary['condition']:.1e}, "
-        f"{summary['fit_seconds']:.1f} s"
-    )
+    lines = [
+        ("machine", f"{summary['kind']} of {machine.model_}, ridge {number(summary['ridge'])}"),
+        ("data", f"{summary['data']}: {summary['samples']} distinct samples × {summary['features']} features"),
+        ("rows", summary["preparation"]),
+        ("solver", f"{summary['solver']}: {summary['reason']}"),
+        (
+            "",
+            f"residual {summary['residual']:.1e}, condition number {summary['condition']:.1e}, "
+            f"{summary['fit_seconds']:.1f} s",
+        ),
+    ]
     if "leave_one_out_accuracy" in summary:
-        say(f"accuracy   {summary['leave_one_out_accuracy']:.4f} by {summary['calibration']}")
+        lines.append(("accuracy", f"{summary['leave_one_out_accuracy']:.4f} by {summary['calibration']}"))
     if "leave_one_out_error" in summary:
-        say(f"error      {number(summary['leave_one_out_error'])} mean square, leave-one-out")
+        lines.append(("error", f"{number(summary['leave_one_out_error'])} mean square, leave-one-out"))
     for key, name in (("test_accuracy", "accuracy"), ("test_r2", "R²")):
         if key in summary:
-            say(f"test       {name} {summary[key]:.4f} on {summary['test_samples']} samples")
+            lines.append(("test", f"{name} {summary[key]:.4f} on {summary['test_samples']} samples"))
+    for label, text in lines:
+        say(*wrapped(label, text))
     say(f"written    {summary['out']}")

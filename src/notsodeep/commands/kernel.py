@@ -13,7 +13,7 @@ import typer
 
 from notsodeep import data
 from notsodeep.checks import InputError
-from notsodeep.commands.console import DATA, Json, Limit, emit, new_file, parse_activation, progress, say
+from notsodeep.commands.console import DATA, Json, Limit, emit, new_file, parse_activation, progress, say, wrapped
 from notsodeep.models import DEQ, load_model
 from notsodeep.scale import verify as check
 from notsodeep.scale.distributed import connect
@@ -48,13 +48,19 @@ def kernel(
     network: Any = (
         load_model(model) if model else DEQ(parse_activation(activation, param or []), recurrent, input, bias)
     )
-    summary = {"out": str(out), "model": network.to_dict(), "kind": kind}
+    summary: dict[str, Any] = {"out": str(out), "model": network.to_dict(), "kind": kind}
+    reports: list[tuple[int, int]] = []
 
     def compute(write: Callable[..., Any]) -> Any:
         X = data.subsample(data.load(source), limit).X
         text = f"{kind} of {len(X)} samples"
         with progress(text, quiet=json) as step:
-            return write(X, kind=kind, dtype=dtype, progress=lambda done, total: step(text, done / max(total, 1)))
+
+            def report(done: int, total: int) -> None:
+                reports.append((done, total))
+                step(text, done / max(total, 1))
+
+            return write(X, kind=kind, dtype=dtype, progress=report)
 
     if out.suffix == ".zarr":
         if force:
@@ -62,6 +68,8 @@ def kernel(
         with connect(scheduler) as client:
             matrix = compute(partial(network.kernel, out=out, tile=tile, client=client))
         trace = float(matrix.diagonal().sum())
+        there, total = reports[0]  # of a store, the first report is what it had before
+        summary["tiles"] = {"total": total, "reused": there, "computed": total - there}
     else:
         if tile is not None or scheduler is not None:
             raise InputError("tile and scheduler are for a .zarr directory; pass --out K.zarr")
@@ -73,7 +81,22 @@ def kernel(
     if json:
         emit({**summary, "shape": list(matrix.shape), "dtype": str(matrix.dtype), "trace": trace})
     else:
-        say(f"{kind} of {network}", f"{out}: {matrix.shape[0]} × {matrix.shape[1]} {matrix.dtype}")
+        say(*wrapped(None, f"{kind} of {network}"))
+        say(f"{out}: {matrix.shape[0]} × {matrix.shape[1]} {matrix.dtype}")
+        if "tiles" in summary:
+            say(_tiles(total, there))
+
+
+def _tiles(total: int, reused: int) -> str:
+    """What a run found and what it did.
+
+    >>> _tiles(6, 4)
+    'tiles: 4 of 6 there already, 2 computed'
+    >>> _tiles(6, 6)
+    'tiles: 6 of 6 there already, nothing left to compute'
+    """
+    rest = f"{total - reused} computed" if reused < total else "nothing left to compute"
+    return f"tiles: {reused} of {total} there already, {rest}"
 
 
 def verify(

@@ -108,6 +108,10 @@ def _compare(result: Study, step: Any) -> Comparison | None:
     return compare(result, step=step) if possible(result) else None
 
 
+def _percent(share: float) -> str:
+    return f"{100 * share:.3g} %"
+
+
 def describe(content: Mapping[str, Any]) -> None:
     """Print what `match` found, from the numbers it writes to ``match.json``."""
     facts, found = content["data"], content["match"]
@@ -124,15 +128,17 @@ def describe(content: Mapping[str, Any]) -> None:
         for name, goal in found["target"].items()
     ]
     say("", table(f"{found['kind']} coefficients", ("", "implicit", "explicit", "relative error"), rows))
+    from notsodeep.report.study import caveat
+
     verdict = "exact in all four numbers" if found["exact"] else f"not exact: misses {', '.join(found['missed'])}"
-    say(*wrapped("match", f"{verdict}; equal numbers make equal kernels as the dimension grows"))
+    limit = "kernels with equal numbers agree in the limit of large dimension"
+    say(*wrapped("match", f"{verdict}; {limit}, these differ by {_percent(content['closeness'][0]['error'])}"))
     say(*wrapped("", "c1: linear part, c2, c3: class variances and covariances, d: diagonal"), "")
-    errors = [
-        (row["network"], f"{100 * row['error']:.3g} %", f"{100 * row['rescaled_error']:.3g} %")
-        for row in content["closeness"]
-    ]
+    errors = [(row["network"], _percent(row["error"]), _percent(row["rescaled_error"])) for row in content["closeness"]]
     title = f"‖G_implicit − Σ_explicit‖ / ‖G_implicit‖ on {facts['name']}, spectral norm"
-    say(table(title, ("explicit network", "as it is", "best rescaled"), errors))
+    say(table("\n".join(wrapped(None, title)), ("explicit network", "as it is", "best rescaled"), errors))
+    if closer := caveat(content["closeness"]):
+        say(*wrapped("but", f"{closer}: four numbers do not say all about a kernel at this dimension"))
     if comparison := content["comparison"]:
         say("", *wrapped(None, f"{comparison['setting']}."))
         say(table("implicit vs explicit", comparison["columns"], comparison["rows"]))

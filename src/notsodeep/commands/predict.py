@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import time
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,7 +13,7 @@ import typer
 
 from notsodeep import data
 from notsodeep.checks import InputError
-from notsodeep.commands.console import DATA, Json, Limit, emit, new_file, progress, say
+from notsodeep.commands.console import DATA, Json, Limit, emit, new_file, progress, say, wrapped
 from notsodeep.commands.fit import labels_for
 
 
@@ -56,7 +57,7 @@ def predict(
         "part": part,
         "samples": len(chosen.X),
         "seconds": time.perf_counter() - began,
-        **_score(machine, answers, chosen),
+        **_scores(machine, answers, chosen),
         "out": None if out is None else str(out),
     }
     if out is not None:
@@ -71,23 +72,51 @@ def predict(
     say(f"{loaded.name}, {part}: {summary['samples']} samples in {summary['seconds']:.1f} s")
     for name in ("accuracy", "r2"):
         if name in summary:
-            say(f"{name} {summary[name]:.4f}")
+            say(*wrapped(None, _described(name, summary)))
     if out is not None:
         say(f"predictions in {out}")
     else:
         listed = ", ".join(str(answer) for answer in answers[:10])
-        say(f"predictions: {listed}{', …' if len(answers) > 10 else ''} (--out FILE.csv for all)")
+        say(*wrapped(None, f"predictions: {listed}{', …' if len(answers) > 10 else ''} (--out FILE.csv for all)"))
 
 
-def _score(machine: Any, answers: Any, chosen: Any) -> dict[str, float]:
-    """Accuracy or R², where the samples have labels."""
+def _scores(machine: Any, answers: Any, chosen: Any) -> dict[str, Any]:
+    """Accuracy or R² where the samples have labels, and apart from it that of the samples not seen in the fit."""
     if chosen.labels is None:
         return {}
+    score: Callable[[Any, Any], float]
     if hasattr(machine, "classes_"):
-        return {"accuracy": float(np.mean(same_labels(answers, chosen.labels)))}
-    from sklearn.metrics import r2_score
+        name, score, labels = "accuracy", _accuracy, chosen.labels
+    else:
+        from sklearn.metrics import r2_score
 
-    return {"r2": float(r2_score(labels_for("regress", chosen.labels, chosen.name), answers))}
+        name, score, labels = "r2", r2_score, labels_for("regress", chosen.labels, chosen.name)
+    unseen = ~machine.fitted_to(chosen.X)
+    found = {name: float(score(labels, answers)), "fitted_samples": int(np.count_nonzero(~unseen))}
+    if not unseen.all() and np.count_nonzero(unseen) > 1:  # R² of one sample is none
+        found[f"{name}_of_others"] = float(score(labels[unseen], answers[unseen]))
+    return found
+
+
+def _described(name: str, summary: Mapping[str, Any]) -> str:
+    """A score, and how far to trust it.
+
+    >>> _described("accuracy", {"accuracy": 1.0, "samples": 9, "fitted_samples": 9})
+    'accuracy 1.0000 on the rows it was fitted to: no estimate for new ones'
+    >>> _described("r2", {"r2": 0.9, "samples": 9, "fitted_samples": 4, "r2_of_others": 0.8})
+    'r2 0.9000; 4 of the 9 rows are among those it was fitted to, 0.8000 on the others'
+    """
+    text, seen, samples = f"{name} {summary[name]:.4f}", summary["fitted_samples"], summary["samples"]
+    if not seen:
+        return text
+    if seen == samples:
+        return f"{text} on the rows it was fitted to: no estimate for new ones"
+    others = f", {summary[f'{name}_of_others']:.4f} on the others" if f"{name}_of_others" in summary else ""
+    return f"{text}; {seen} of the {samples} rows are among those it was fitted to{others}"
+
+
+def _accuracy(labels: Any, answers: Any) -> float:
+    return float(np.mean(same_labels(answers, labels)))
 
 
 def same_labels(first: Any, second: Any) -> Any:

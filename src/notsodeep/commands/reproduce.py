@@ -8,7 +8,9 @@ from typing import Annotated, Any
 import typer
 
 from notsodeep.checks import InputError
-from notsodeep.commands.console import Json, emit, say
+from notsodeep.commands.console import Json, emit, say, wrapped
+
+_MARGIN = 15
 
 
 def reproduce(
@@ -32,7 +34,8 @@ def reproduce(
         if json:
             emit(entries)
         else:
-            say(*(f"{e['name']:<14} {e['paper']}: {e['title']}" for e in entries))
+            for e in entries:
+                say(*wrapped(e["name"], f"{e['paper']}: {e['title']}", margin=_MARGIN))
         return
     if not names:
         raise InputError("names is empty; pass one or several entries, or all (--list shows them)")
@@ -62,16 +65,18 @@ def reproduce(
 
 
 def _print(record: dict[str, Any], out: Path) -> None:
-    say(f"{record['name']}  {record['paper']}: {record['title']}")
+    say(*wrapped(record["name"], f"{record['paper']}: {record['title']}", margin=_MARGIN))
     if "error" in record:
-        say(f"  not run      {record['error']}", "")
+        say(*wrapped("  not run", record["error"], margin=_MARGIN), "")
         return
-    say(f"  paper says   {record['paper_says']}", f"  we measure   {record['we_measure']}")
-    say(f"  verdict      {record['verdict']}")
+    lines = [("paper says", record["paper_says"]), ("we measure", record["we_measure"]), ("verdict", record["verdict"])]
     for check in record["checks"]:
         if not check["agrees"]:
             reason = f" — {check['why']}" if check["why"] else ""
-            say(f"               {check['what']}: paper {check['paper']}, here {check['measured']}{reason}")
+            lines.append(("", f"{check['what']}: paper {check['paper']}, here {check['measured']}{reason}"))
     trials = record["trials"]
-    say(f"  trials       {trials['total']}, of which {trials['reused']} were there already; {record['seconds']} s")
-    say(f"  files        {out / record['name']}", "")
+    reused = f"{trials['total']}, of which {trials['reused']} were there already"
+    lines.append(("trials", f"{reused}; {record['seconds']} s"))
+    for label, text in lines:
+        say(*wrapped(f"  {label}", text, margin=_MARGIN))
+    say(f"  {'files':<{_MARGIN - 2}}{out / record['name']}", "")

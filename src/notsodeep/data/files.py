@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from notsodeep.checks import InputError, MissingExtraError, matrix
+from notsodeep.checks import InputError, MissingExtraError, matrix, missing_extra
 from notsodeep.data.formats import cifar_records, content, idx, pixels
 from notsodeep.data.samples import Data
 
@@ -20,6 +20,7 @@ __all__ = ["ENDINGS", "read_path"]
 
 ENDINGS = (".npy", ".npz", ".csv", ".parquet", "-idx3-ubyte", "-idx3-ubyte.gz", ".bin")
 _LABEL_COLUMNS = ("label", "labels", "target", "class", "y")
+_NPY = np.lib.format.MAGIC_PREFIX
 _IDX = re.compile(r"[-.]idx\d-[a-z]+(\.gz)?$")
 
 
@@ -82,7 +83,15 @@ def _labels(labels: Any, X: NDArray[Any] | None, name: str) -> NDArray[Any] | No
 
 def _npy(path: Path) -> _Arrays:
     with path.open("rb") as file:
-        return _Arrays(_double(np.lib.format.read_array(file, allow_pickle=False)))
+        if file.read(len(_NPY)) != _NPY:
+            raise ValueError("it is not a .npy file; np.save writes one")
+        file.seek(0)
+        try:
+            return _Arrays(_double(np.lib.format.read_array(file, allow_pickle=False)))
+        except (ValueError, EOFError) as error:
+            if "Object arrays" in str(error):
+                raise ValueError("it holds Python objects; save an array of numbers") from None
+            raise ValueError("it is cut short or damaged; save it again") from None
 
 
 def _npz(path: Path) -> _Arrays:
@@ -133,7 +142,7 @@ def _parquet(path: Path) -> _Arrays:
     try:
         import pyarrow.parquet
     except ImportError:
-        raise MissingExtraError('Parquet files need pyarrow; install it with: pip install "notsodeep[data]"') from None
+        raise missing_extra("Parquet files need pyarrow", "data") from None
     table = pyarrow.parquet.read_table(path)
     label = _label_column(table.column_names)
     features = [k for k in range(table.num_columns) if k != label]

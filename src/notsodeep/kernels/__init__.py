@@ -19,7 +19,7 @@ from notsodeep.kernels.kinds import requested_kinds
 from notsodeep.kernels.plans import network_levels
 from notsodeep.kernels.samples import Samples
 from notsodeep.models import DEQ, ConvDEQ, Explicit
-from notsodeep.progress import Progress
+from notsodeep.progress import Progress, compilation
 
 __all__ = ["Blocks", "ConvInfo", "KernelBlocks", "KernelInfo", "blocks", "kernel", "kernel_diag"]
 
@@ -86,8 +86,9 @@ def kernel(
     >>> k.ck.shape, info.method, info.error < 1e-12
     ((2, 2), 'polynomial', True)
     """
-    source = KernelBlocks(model, X, Y, kind=kind, dtype=dtype, depth=depth)
-    return deliver(source, kind, out, tile=tile, client=client, progress=progress, return_info=return_info)
+    with compilation(progress):
+        source = KernelBlocks(model, X, Y, kind=kind, dtype=dtype, depth=depth)
+        return deliver(source, kind, out, tile=tile, client=client, progress=progress, return_info=return_info)
 
 
 def blocks(

@@ -12,12 +12,12 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, clone
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
-from notsodeep.checks import InputError, choice, nonnegative
+from notsodeep.checks import InputError, choice, nearest, nonnegative
 from notsodeep.kernels import Blocks
 from notsodeep.learn import persistence
 from notsodeep.learn.plan import SOLVERS
 from notsodeep.learn.resources import CHECKPOINT, made
-from notsodeep.learn.rows import Merged, Preparation, merge
+from notsodeep.learn.rows import Merged, Preparation, identities, merge
 from notsodeep.learn.solution import Solution
 from notsodeep.learn.solve import product, solve
 from notsodeep.learn.validation import (
@@ -26,6 +26,7 @@ from notsodeep.learn.validation import (
     log_marginal_likelihood,
     ridge_path,
 )
+from notsodeep.progress import compilation
 
 __all__ = ["KernelMachine", "evidence"]
 
@@ -77,6 +78,14 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
     ridge_: float
     preparation_: Preparation
 
+    def __new__(cls, *_: Any, **parameters: Any) -> Any:
+        """Refuse a misspelt parameter in the name of the class that was called."""
+        known = cls._get_param_names()
+        for name in parameters:
+            if name not in known:
+                raise InputError(f"{cls.__name__} has no parameter {name!r}{nearest(name, known)}")
+        return super().__new__(cls)
+
     def _model(self) -> Any:
         """The network whose kernel is used; bad parameters raise here."""
         raise NotImplementedError
@@ -108,9 +117,10 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
         merged = merge(rows, targets, weight, interpolate=isinstance(ridges, np.ndarray) and ridges.min() == 0)
         self.X_fit_ = rows if len(merged.rows) == len(rows) else rows[merged.rows]
         self._weight = merged.weight
-        blocks = self._blocks(self.X_fit_)
-        self.ridge_ = self._choose_ridge(ridges, blocks, merged)
-        self.solution_ = self._solve(blocks, merged)
+        with compilation(self.progress):
+            blocks = self._blocks(self.X_fit_)
+            self.ridge_ = self._choose_ridge(ridges, blocks, merged)
+            self.solution_ = self._solve(blocks, merged)
         self.dual_coef_ = self.solution_.coefficients
         self._after_fit(merged, targets, weight)
 
@@ -203,9 +213,17 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self)
         return self.preparation_(self._samples(X, reset=False))
 
+    def fitted_to(self, X: Any) -> NDArray[np.bool_]:
+        """Whether each row of X is one of those the machine was fitted to: a score on these flatters it."""
+        known = set(identities(self.X_fit_))
+        rows = self._prepared(X).astype(self.X_fit_.dtype, copy=False)
+        return np.fromiter((name in known for name in identities(rows)), bool, len(rows))
+
     def _scores(self, X: Any) -> Array:
         """K(X, X_fit) c by tiles, shape (m, k)."""
-        blocks: Any = self._blocks(self._prepared(X), self.X_fit_)
+        prepared = self._prepared(X)
+        with compilation(self.progress):
+            blocks: Any = self._blocks(prepared, self.X_fit_)
         if self.client is None:
             return product(blocks, self.dual_coef_, progress=self.progress)
         from notsodeep.scale.distributed import ClusterBlocks, connected

@@ -101,7 +101,7 @@ def solve_out_of_core(
             checkpoint=made(folder) / CHECKPOINT,
             **options,
         )
-        return replace(answer, reason=f"out of core was asked for; tiles are {where} in each iteration")
+        return replace(answer, reason=f"out of core: tiles are {where} in each iteration")
     if options:
         raise InputError(f"{next(iter(options))} is for method='cg'")
     limit = _REFINEMENTS if max_iterations is None else count(max_iterations, "max_iterations", 0)
@@ -135,5 +135,5 @@ def _cholesky(system: System, equal: bool, folder: Path, client: Any, tile: int 
         "factor": factor,
     }
     size = n * n * factor.dtype.itemsize / 2
-    reason = f"out of core was asked for; the factor takes {readable(size)} on disk"
+    reason = f"out of core: the factor takes {readable(size)} on disk"
     return system.answer("cholesky", reason, tiles * factor.store.tile[0] ** 2 * factor.dtype.itemsize, outcome)

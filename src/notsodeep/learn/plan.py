@@ -41,7 +41,7 @@ def choose(blocks: Blocks, k: int, solver: str, budget: float, resumable: bool) 
     f32, f64 = np.dtype(np.float32), np.dtype(np.float64)
     if solver == "nystrom":
         return Plan(
-            "nystrom", blocks.dtype, False, int(24 * n * 9 * n**0.5), "an approximation, because it was asked for"
+            "nystrom", blocks.dtype, False, int(24 * n * 9 * n**0.5), "an approximation, as solver='nystrom' says"
         )
     needed = single if blocks.dtype == f32 else double
     factor_fits = needed <= budget
@@ -53,20 +53,20 @@ def choose(blocks: Blocks, k: int, solver: str, budget: float, resumable: bool) 
     elif solver == "auto":
         instead = "so products with the kernel are iterated instead"
         if resumable:
-            why = "a checkpoint was asked for"
+            why = "iterations, unlike a factor, can be kept in a checkpoint"
         elif factor_fits:
             why = f"n = {n} would need {operations} for a factor, {instead}"
         else:
             why = f"a factor of {readable(needed)} exceeds {readable(budget)}, {instead}"
         solver = "cg"
     else:
-        why = f"solver={solver!r} was asked for"
+        why = f"solver={solver!r} was chosen by the caller"
     if solver == "cholesky":
         if blocks.dtype == f64 and double <= budget:
             return Plan("cholesky", f64, True, double, f"{why}; {readable(double)} of {readable(budget)} memory")
         if single <= budget:
             because = (
-                "float32 was asked for" if blocks.dtype == f32 else f"{readable(double)} exceed {readable(budget)}"
+                "the kernel is float32" if blocks.dtype == f32 else f"{readable(double)} exceed {readable(budget)}"
             )
             needs = f"a float32 factor of {readable(single)}, refined against the float64 kernel"
             return Plan("cholesky float32", f32, True, single, f"{why}; {because}, so {needs}")

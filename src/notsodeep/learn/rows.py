@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -13,7 +14,7 @@ from notsodeep.checks import InputError, choice
 from notsodeep.data.samples import mean_and_scale
 from notsodeep.learn.preprocessing import unit
 
-__all__ = ["NORMALIZATIONS", "Merged", "Preparation", "merge"]
+__all__ = ["NORMALIZATIONS", "Merged", "Preparation", "identities", "merge"]
 
 Array: TypeAlias = NDArray[Any]
 
@@ -92,6 +93,12 @@ class Merged:
     weight: Array | None
 
 
+def identities(X: Array) -> Iterator[bytes]:
+    """A short name for each row, the same for equal rows."""
+    for row in X:
+        yield hashlib.blake2b((row + 0.0).tobytes(), digest_size=16).digest()  # + 0.0: −0 is 0
+
+
 def merge(X: Array, targets: Array, weight: Array | None, *, interpolate: bool) -> Merged:
     """Make one row of identical rows: equivalent for ridge/weight noise, and never singular.
 
@@ -99,8 +106,7 @@ def merge(X: Array, targets: Array, weight: Array | None, *, interpolate: bool) 
     """
     first: dict[bytes, int] = {}
     groups = np.empty(len(X), np.intp)
-    for i, row in enumerate(X):
-        key = hashlib.blake2b((row + 0.0).tobytes(), digest_size=16).digest()  # + 0.0: −0 is 0
+    for i, key in enumerate(identities(X)):
         groups[i] = first.setdefault(key, len(first))
     if len(first) == len(X):
         return Merged(np.arange(len(X)), groups, targets, weight)

@@ -1,14 +1,12 @@
 """PyTorch networks: the implicit DEQ, the explicit network that replaces it, and what lies between."""
 
-from notsodeep.checks import MissingExtraError
+from notsodeep.checks import missing_extra
 
 try:
     import safetensors  # noqa: F401
     import torch  # noqa: F401
 except ImportError as missing:
-    raise MissingExtraError(
-        f'notsodeep.nn needs {missing.name}; install it with: pip install "notsodeep[nn]"'
-    ) from None
+    raise missing_extra(f"notsodeep.nn needs {missing.name}", "nn") from None
 
 from notsodeep.nn.activations import TensorActivation
 from notsodeep.nn.bridge import ModuleMatch, match_module

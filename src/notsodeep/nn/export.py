@@ -15,7 +15,7 @@ import safetensors.torch
 import torch
 
 from notsodeep.activations import Activation, PiecewiseLinear, Smooth
-from notsodeep.checks import ConvergenceWarning, InputError, MissingExtraError
+from notsodeep.checks import ConvergenceWarning, InputError, missing_extra
 from notsodeep.models import DEQ, Explicit, model_from_dict
 from notsodeep.nn.activations import bends, require_registered
 from notsodeep.nn.networks import DEQNet, ExplicitNet
@@ -141,7 +141,7 @@ def export_onnx(net: ExplicitNet, path: str | Path) -> Path:
         import onnx
         from onnx import TensorProto, helper, numpy_helper
     except ImportError as missing:
-        raise MissingExtraError(f'export_onnx needs {missing.name}: pip install "notsodeep[nn]"') from None
+        raise missing_extra(f"export_onnx needs {missing.name}", "nn") from None
     graph = _Graph()
     value = "x"
     for weight, phi in zip(net.weights, net.explicit.activations, strict=True):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from notsodeep.checks import choice
+from notsodeep.checks import InputError, nearest
 from notsodeep.papers import (
     errata,
     fk20_accuracy,
@@ -38,4 +38,6 @@ ENTRIES: dict[str, Entry] = {
 
 def find(name: str) -> Entry:
     """The entry of this name; a misspelt one is answered with the nearest."""
-    return ENTRIES[choice(name, ENTRIES, "name")]
+    if name not in ENTRIES:
+        raise InputError(f"name={name!r} is not known{nearest(name, ENTRIES)} (see notsodeep reproduce --list)")
+    return ENTRIES[name]

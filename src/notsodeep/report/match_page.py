@@ -10,7 +10,7 @@ from typing import Any
 from notsodeep.report import plots, views
 from notsodeep.report.compare import Comparison
 from notsodeep.report.page import Code, Facts, Part, Prose, Row, Section, Table, render
-from notsodeep.report.study import Study
+from notsodeep.report.study import Study, caveat
 
 __all__ = ["match_page", "snippet"]
 
@@ -119,7 +119,7 @@ def _explicit(study: Study, content: Mapping[str, Any]) -> Section:
     layers = [f"{states[k]} = σ{chr(0x2080 + k)}(W{chr(0x2080 + k)} {states[k - 1]}) / √m" for k in range(1, depth + 1)]
     formulas = [f"σ{chr(0x2080 + k)}(x) = {text}" for k, text in enumerate(content["formulas"], 1)]
     verdict = (
-        "The match is **exact**: all four numbers agree"
+        "The match is **exact in these numbers**: all four agree"
         if found.exact
         else f"The match is **not exact**: it misses {', '.join(found.missed)}"
     )
@@ -150,6 +150,7 @@ def _closeness(study: Study, content: Mapping[str, Any]) -> Section:
     rows = [
         (entry.name, f"{100 * entry.error:.3g} %", f"{100 * entry.rescaled_error:.3g} %") for entry in study.closeness
     ]
+    closer = caveat(content["closeness"])
     return Section(
         "How close the kernels are",
         [
@@ -159,6 +160,11 @@ def _closeness(study: Study, content: Mapping[str, Any]) -> Section:
                 "depth."
             ),
             Table(("explicit network", "as it is", "best rescaled"), rows),
+            *(
+                [Prose(f"**But** {closer}: four numbers do not say all about a kernel at this dimension.")]
+                if closer
+                else []
+            ),
             Row(plots.heat_maps(study)),
             Prose(
                 "Every dot below is a pair of samples. A network that replaces the implicit one puts all dots on the "

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from notsodeep import __version__
-from notsodeep.checks import InputError, MissingExtraError
+from notsodeep.checks import InputError, missing_extra
 from notsodeep.report.style import THEMES
 
 __all__ = ["Code", "Facts", "Part", "Picture", "Plot", "Prose", "Row", "Section", "Table", "color", "render"]
@@ -242,7 +242,7 @@ def require_plotly() -> None:
     try:
         import plotly  # noqa: F401
     except ImportError:
-        raise MissingExtraError('pages need plotly; install it with: pip install "notsodeep[report]"') from None
+        raise missing_extra("pages need plotly", "report") from None
 
 
 @cache

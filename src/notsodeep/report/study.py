@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -18,7 +18,7 @@ from notsodeep.highdim import Spectrum, Statistics, equivalent, estimate_statist
 from notsodeep.matching import Match, match
 from notsodeep.models import DEQ, Explicit
 
-__all__ = ["Closeness", "Study", "study"]
+__all__ = ["Closeness", "Study", "caveat", "study"]
 
 Array = NDArray[np.float64]
 _GAUSSIAN = (400, 500)  # n and p of the cloud that stands in for absent data
@@ -186,6 +186,28 @@ def study(
         matched=matched,
         baselines=tuple(baselines),
     )
+
+
+def caveat(closeness: Sequence[Mapping[str, Any]]) -> str:
+    """Which plain network is closer on these data than the matched one, the first; empty if none is.
+
+    Examples
+    --------
+    >>> from notsodeep.report.study import caveat
+    >>> matched = {"network": "matched", "error": 0.04, "rescaled_error": 0.035}
+    >>> caveat([matched, {"network": "plain relu", "error": 0.8, "rescaled_error": 0.03}])
+    'plain relu is closer on these data once rescaled (3 % against 3.5 %)'
+    >>> caveat([matched, {"network": "plain relu", "error": 0.8, "rescaled_error": 0.1}])
+    ''
+    """
+    matched, *others = closeness
+    found = []
+    for key, how in (("error", ""), ("rescaled_error", " once rescaled")):
+        best = min(others, key=lambda entry: float(entry[key]))
+        if best[key] < matched[key]:
+            sizes = f"({100 * best[key]:.3g} % against {100 * matched[key]:.3g} %)"
+            found.append(f"{best['network']} is closer on these data{how} {sizes}")
+    return ", ".join(found)
 
 
 def _closeness(name: str, exact: Array, kernel: Array) -> Closeness:

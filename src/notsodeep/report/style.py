@@ -8,7 +8,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from notsodeep.checks import MissingExtraError
+from notsodeep.checks import missing_extra
 
 __all__ = ["COLORS", "THEMES", "plain_log_ticks", "pyplot", "save", "style"]
 
@@ -83,7 +83,7 @@ def pyplot() -> ModuleType:
     try:
         import matplotlib
     except ImportError:
-        raise MissingExtraError('pictures need matplotlib; install it with: pip install "notsodeep[report]"') from None
+        raise missing_extra("pictures need matplotlib", "report") from None
     matplotlib.use("agg")
     import matplotlib.pyplot as plt
 

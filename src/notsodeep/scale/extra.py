@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from types import ModuleType
 
-from notsodeep.checks import MissingExtraError
+from notsodeep.checks import missing_extra
 
 __all__ = ["need"]
 
@@ -15,6 +15,5 @@ def need(name: str) -> ModuleType:
     try:
         return importlib.import_module(name)
     except ImportError:
-        raise MissingExtraError(
-            f'kernels on disk and on clusters need {name.split(".")[0]}; pip install "notsodeep[scale]"'
-        ) from None
+        package = name.split(".")[0]
+        raise missing_extra(f"kernels on disk and on clusters need {package}", "scale") from None

@@ -40,6 +40,8 @@ Tile: TypeAlias = tuple[int, int]
 FORMAT = 1
 LOCK = ".lock"
 _UNFINISHED = re.compile(r"zarr\.json\..*\.partial")
+_FINGERPRINT = re.compile(r"[0-9a-f]{64}")
+_NAMES = {"X": "data", "Y": "second data"}  # of the manifest, for people
 _TRIANGLES = ("full", "upper", "lower")
 _SIDE = 2048  # of a tile, about: 32 MB in float64
 _PIECE = 1 << 20  # bytes checked at a time; they stay in the cache
@@ -107,9 +109,10 @@ class TileStore:
         store = cls(directory)
         found = {"shape": store.shape, "dtype": store.dtype.name, "tile": store.tile, **store.manifest}
         asked = {"shape": tuple(shape), "dtype": np.dtype(dtype).name, "tile": tuple(tile), **wanted}
-        listed = "; ".join(_differences(found, asked))
+        listed = ", ".join(_differences(found, asked))
         if listed:
-            raise InputError(f"{directory} holds another matrix: {listed}; pass another path or delete it")
+            what, place = ("kernel", "out") if "kind" in wanted else ("factor", "directory")
+            raise InputError(f"{directory.name} holds another {what}: {listed}; pass another {place}, or delete it")
         return store
 
     # --- which tiles ----------------------------------------------------------------------
@@ -300,11 +303,17 @@ def _describe(shape: tuple[int, int], tile: tuple[int, int], dtype: Any, manifes
 
 
 def _differences(found: Mapping[str, Any], asked: Mapping[str, Any], within: str = "") -> Iterator[str]:
-    """What differs, down to the single number."""
+    """What differs, down to the single number, as "name there → asked for"."""
     for key in asked:
         old, new = found.get(key), asked[key]
         if isinstance(old, Mapping) and isinstance(new, Mapping):
             yield from _differences(old, new, f"{within}{key}.")
         elif old != new:
-            texts = (v if isinstance(v, str) else json.dumps(v, ensure_ascii=False) for v in (old, new))
-            yield "{}{} {:.120}, asked for {:.120}".format(within, key, *texts)
+            yield f"{within}{_NAMES.get(key, key)} {_brief(old)} → {_brief(new)}"
+
+
+def _brief(value: Any) -> str:
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    if _FINGERPRINT.fullmatch(text):
+        return text[:10]
+    return text if len(text) <= 40 else text[:39] + "…"

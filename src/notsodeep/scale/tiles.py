@@ -74,7 +74,7 @@ def compute(
     client : dask.distributed.Client, optional
         Compute on its workers: see :mod:`notsodeep.scale.distributed`.
     progress : bool or callable, optional
-        ``callable(done, total)`` counts tiles.
+        ``callable(done, total)`` counts tiles; the first call tells how many were there already.
     """
     described = manifest(blocks)
     with locked(out) as directory:

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 from notsodeep.kernels.conv.blocks import ConvBlocks
 from notsodeep.kernels.deliver import deliver
 from notsodeep.models import ConvDEQ
-from notsodeep.progress import Progress
+from notsodeep.progress import Progress, compilation
 
 __all__ = ["ConvBlocks", "kernel", "kernel_diag"]
 
@@ -89,8 +89,9 @@ def kernel(
     array([[1.      , 0.217234],
            [0.217234, 1.      ]])
     """
-    blocks = ConvBlocks(model, images, other, kind=kind, dtype=dtype, depth=depth, readout=readout)
-    return deliver(blocks, kind, out, tile=tile, client=client, progress=progress, return_info=return_info)
+    with compilation(progress):
+        blocks = ConvBlocks(model, images, other, kind=kind, dtype=dtype, depth=depth, readout=readout)
+        return deliver(blocks, kind, out, tile=tile, client=client, progress=progress, return_info=return_info)
 
 
 def kernel_diag(
