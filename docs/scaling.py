@@ -112,7 +112,7 @@ def render(results: Mapping[str, Mapping[str, Any]]) -> str:
     ]
     page += f"\nTiles of {model['tile']}², {model['features']} features a sample, {model['threads']} threads at once:\n"
     page += f"\n{table(rates)}\n"
-    page += f"\n### Checked here\n\n{model['verdict'].capitalize()}, on {model['threads']} threads.\n\n"
+    page += f"\n### Checked here\n\n{_sentence(model['verdict'])}, on {model['threads']} threads.\n\n"
     page += table(model["rows"]) + "\n\n### Predicted\n\n"
     page += (
         f"float32, one thread a worker, {model['features']} features; {ITERATIONS} iterations of conjugate gradients\n"
@@ -130,7 +130,7 @@ def render(results: Mapping[str, Mapping[str, Any]]) -> str:
     ):
         if name in results:
             found = results[name]
-            page += f"\n## {title}\n\n{found['claim']} {found['verdict'].capitalize()}.\n\n{table(found['rows'])}\n"
+            page += f"\n## {title}\n\n{found['claim']} {_sentence(found['verdict'])}.\n\n{table(found['rows'])}\n"
     return page
 
 
@@ -149,6 +149,10 @@ def _forecast(model: Mapping[str, Any], n: int, workers: int) -> dict[str, Any]:
         f"{ITERATIONS} iterations, hours": iterations,
         "iterations $": iterations * workers * PRICE,
     }
+
+
+def _sentence(text: str) -> str:
+    return text[0].upper() + text[1:]
 
 
 def _bytes(dtype: str) -> int:
