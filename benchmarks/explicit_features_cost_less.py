@@ -56,7 +56,7 @@ def measure(activation, recurrent, input, X, y, X_test, widths, seeds) -> dict:
     machine = DEQKernelRegressor(deq.activation, deq.recurrent, deq.input, 0.0, kind="ck", ridge=RIDGE)
     goal = machine.fit(X, y).predict(X_test)
     both = np.concatenate([X, X_test])
-    curves = {kind: {"error": [], "spread": [], "ms": []} for kind in ("deq", "explicit")}
+    curves = {kind: {"error": [], "ms": []} for kind in ("deq", "explicit")}
     for width in widths:
         transformers = {}
         for kind, curve in curves.items():
@@ -67,7 +67,6 @@ def measure(activation, recurrent, input, X, y, X_test, widths, seeds) -> dict:
                 ridge = Ridge(alpha=RIDGE, fit_intercept=False).fit(Z[: len(X)], y)
                 errors.append(np.linalg.norm(ridge.predict(Z[len(X) :]) - goal) / np.linalg.norm(goal))
             curve["error"].append(float(np.mean(errors)))
-            curve["spread"].append(float(np.std(errors, ddof=1)))
             transformers[kind] = features
         times = common.best_times({k: lambda f=f: f.transform(both) for k, f in transformers.items()}, repeats=3)
         for kind, curve in curves.items():

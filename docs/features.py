@@ -1,56 +1,46 @@
 """Draw docs/images/features.png: random features against the kernel machine, error over width and over time.
 
-Run from the root of the repository: ``python docs/features.py``.
+Run from the root of the repository: ``python docs/features.py``; the numbers are those of
+``benchmarks/results/explicit_features_cost_less.json``.
 """
 
 from __future__ import annotations
 
-import sys
+import json
 from pathlib import Path
 
 import numpy as np
 
+from notsodeep.report.style import COLORS, style
+
 ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT / "benchmarks"))
-
-from explicit_features_cost_less import TEST, TRAIN, measure  # noqa: E402
-
-from notsodeep import data  # noqa: E402
-from notsodeep.report.style import COLORS, style  # noqa: E402
-
-WIDTHS = [2**k for k in range(5, 12)]
-SEEDS = 4
+RESULT = ROOT / "benchmarks" / "results" / "explicit_features_cost_less.json"
+KINDS = {"deq": ("implicit", "equilibrium of the DEQ"), "explicit": ("explicit", "matched explicit network")}
 
 
 def main() -> None:
-    digits = data.load("digits")
-    order = np.random.default_rng(0).permutation(len(digits.X))
-    X, X_test = digits.X[order[:TRAIN]], digits.X[order[TRAIN : TRAIN + TEST]]
-    y = np.where(digits.labels[order[:TRAIN]][:, None] == np.arange(10), 0.9, -0.1)
+    rows = json.loads(RESULT.read_text(encoding="utf-8"))["rows"]
+    widths = np.array(sorted({row["width"] for row in rows}))
     with style() as plt:
-        figure, panels = plt.subplots(1, 2, figsize=(10, 4.2), sharey=True)
+        figure, panels = plt.subplots(1, 2, figsize=(10, 4.4), sharey=True, layout="constrained")
         for activation, marker, line in (("relu", "o", "-"), ("tanh", "s", "--")):
-            curves = measure(activation, 0.2, 0.8, X, y, X_test, WIDTHS, SEEDS)
-            for kind, color in (("deq", "implicit"), ("explicit", "explicit")):
-                name = f"{activation}, {'equilibrium of the DEQ' if kind == 'deq' else 'matched explicit network'}"
-                options = {"color": COLORS[color], "marker": marker, "ls": line, "ms": 5, "capsize": 3, "label": name}
-                curve = curves[kind]
-                panels[0].errorbar(WIDTHS, curve["error"], yerr=curve["spread"], **options)
-                panels[1].errorbar(curve["ms"], curve["error"], yerr=curve["spread"], **options)
-                if (activation, kind) == ("relu", "deq"):
-                    guide = 0.35 * curve["error"][3] * (np.array(WIDTHS) / WIDTHS[3]) ** -0.5
-        panels[0].plot(WIDTHS, guide, color=COLORS["ink"], lw=1, ls=":", label="slope −1/2")
-        for panel in panels:
-            panel.set_xscale("log", base=2 if panel is panels[0] else 10)
-            panel.set_yscale("log")
-        panels[0].set_xlabel("width m")
+            part = [row for row in rows if row["activation"] == activation]
+            for kind, (color, name) in KINDS.items():
+                error = [row[f"error {kind}"] for row in part]
+                look = {"color": COLORS[color], "marker": marker, "ls": line, "ms": 5, "label": f"{activation}, {name}"}
+                panels[0].plot(widths, error, **look)
+                panels[1].plot([row[f"transform {kind} ms"] for row in part], error, **look)
+        guide = 1.15 * rows[0]["error deq"] * (widths / widths[0]) ** -0.5
+        panels[0].plot(widths, guide, color=COLORS["ink"], lw=1.2, ls=":", label="slope −1/2")
+        panels[0].set(xscale="log", yscale="log", xlabel="width m")
+        panels[0].set_xticks(widths, [str(width) for width in widths])
+        panels[0].minorticks_off()
+        panels[0].set_yticks([0.03, 0.05, 0.1, 0.2], ["0.03", "0.05", "0.1", "0.2"])
         panels[0].set_ylabel("relative distance to the predictions\nof the exact kernel machine of the DEQ")
-        panels[1].set_xlabel(f"milliseconds to transform {TRAIN + TEST} samples")
-        handles, labels = panels[0].get_legend_handles_labels()
-        figure.legend(handles, labels, loc="lower center", ncol=3, bbox_to_anchor=(0.5, -0.16))
-        figure.suptitle("Ridge regression on random features, digits data", y=0.98)
-        figure.tight_layout()
-        figure.savefig(ROOT / "docs" / "images" / "features.png", bbox_inches="tight")
+        panels[1].set(xscale="log", xlabel="milliseconds to transform all samples")
+        figure.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=3, handlelength=3)
+        figure.suptitle("Ridge regression on random features, digits data")
+        figure.savefig(ROOT / "docs" / "images" / "features.png")
 
 
 if __name__ == "__main__":
