@@ -125,11 +125,13 @@ epoch = (time.monotonic() - begin) / epochs
 clock, kills = random.Random(3), 0
 for _ in range(5):
     before, child = saved(), run("part")
-    while saved() == before and not os.path.exists(f"{folder}/part.safetensors"):
-        time.sleep(0.001)
+    while saved() == before and os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
+        time.sleep(0.002)
     time.sleep(clock.uniform(0, 1) * epoch)
     os.kill(child, signal.SIGKILL)
-    if not os.WIFSIGNALED(os.waitpid(child, 0)[1]):
+    status = os.waitpid(child, 0)[1]
+    if not os.WIFSIGNALED(status):
+        assert status == 0
         break
     kills += 1
 else:
