@@ -150,6 +150,10 @@ def test_other_data_model_tile_or_version_is_refused(tmp_path: Path) -> None:
         compute(blocks(problems.DEQ, changed, kind="ntk"), path)
     with pytest.raises(InputError, match=r"kernel: model\.recurrent 0\.25 → 0\.3; pass"):
         compute(blocks(nsd.DEQ("normalized_relu", 0.3, 0.25, 0.5), X, kind="ntk"), path)
+    with pytest.raises(InputError, match=r"kernel: model\.activation 1\.41421·relu\(x\) → tanh\(x\); pass"):
+        compute(blocks(nsd.DEQ("tanh", 0.25, 0.25, 0.5), X, kind="ntk"), path)
+    with pytest.raises(InputError, match=r"kernel: model\.activation\.scale 1\.4142\d* → 1\.4142\d*; pass"):
+        compute(blocks(nsd.DEQ((1 + 1e-9) * nsd.activation("normalized_relu"), 0.25, 0.25, 0.5), X, kind="ntk"), path)
     with pytest.raises(InputError, match="tile"):
         compute(problems.source(50), path, tile=17)
     described = json.loads((path / "zarr.json").read_text())

@@ -29,6 +29,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from notsodeep.activations import Activation
 from notsodeep.checks import InputError, count
 from notsodeep.scale.extra import need
 
@@ -306,10 +307,24 @@ def _differences(found: Mapping[str, Any], asked: Mapping[str, Any], within: str
     """What differs, down to the single number, as "name there → asked for"."""
     for key in asked:
         old, new = found.get(key), asked[key]
-        if isinstance(old, Mapping) and isinstance(new, Mapping):
-            yield from _differences(old, new, f"{within}{key}.")
-        elif old != new:
-            yield f"{within}{_NAMES.get(key, key)} {_brief(old)} → {_brief(new)}"
+        if old == new:
+            continue
+        before, after = _as_written(key, old), _as_written(key, new)
+        if before == after:  # formulas have six digits
+            before, after = old, new
+        if isinstance(before, Mapping) and isinstance(after, Mapping):
+            yield from _differences(before, after, f"{within}{key}.")
+        else:
+            yield f"{within}{_NAMES.get(key, key)} {_brief(before)} → {_brief(after)}"
+
+
+def _as_written(key: str, value: Any) -> Any:
+    """Activations as their formulas, for "piecewise_linear" with kinks is not what a user called relu."""
+    if key == "activation" and isinstance(value, Mapping):
+        return str(Activation.from_dict(value))
+    if key == "activations" and isinstance(value, list):
+        return ", ".join(str(Activation.from_dict(layer)) for layer in value)
+    return value
 
 
 def _brief(value: Any) -> str:
