@@ -64,8 +64,9 @@ format: setup  ## Rewrite the sources in the house style
 bench: setup  ## Measure every claim of BENCHMARKS.md again
 	$(BIN)/notsodeep bench
 
+# not --quiet, which hides the warnings from --strict
 docs: setup  ## Build the documentation site into site/, warnings being errors
-	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 	@echo "read it with: $(BIN)/python -m http.server --directory site"
 
 clean:  ## Remove the environment, caches and outputs
