@@ -33,19 +33,29 @@ def run(quick: bool = False) -> dict:
     sizes = QUICK if quick else FULL
     folder = FOLDER / "quick" if quick else FOLDER
     rows = [*cifar(sizes, folder), *mnist(sizes, folder), *pooling(sizes)]
-    drawn = next(row for row in rows if row["data"] == "cifar10" and row["ridge"] == LEAST)
     rate, n = speed(sizes["few"] // 5), 50_000
     hours = (n * (n + 1) / 2 + n * 10_000) / rate / 3600
-    reached = drawn["accuracy %"] + drawn["± (95 %)"] >= PUBLISHED
     return {
         "claim": "The exact convolutional DEQ-NTK (σ_a² = 0.65, σ_b² = 0.35, 3×3, no pooling) on CIFAR-10 and MNIST: "
         f"accuracy against the number of training images. At {rate:.0f} pairs per second, all {n} training and 10 000 "
         f"test images of CIFAR-10 take {hours:.1f} hours",
         "target": f"{PUBLISHED} % with {sizes['draw']} training images, as published, and more with more images",
         "rows": rows,
-        "verdict": f"{'met' if reached else 'missed'}: {drawn['accuracy %']:.2f} ± {drawn['± (95 %)']:.2f} % over "
-        f"{DRAWS} draws with hardly a ridge",
+        "verdict": judge(rows),
     }
+
+
+def judge(rows: list[dict]) -> str:
+    """The published accuracy with as many images, and more with more of them."""
+    part = [row for row in rows if row["data"] == "cifar10"]
+    plain, chosen = ([row for row in part if (row["ridge"] == LEAST) is least] for least in (True, False))
+    reached = plain[0]["accuracy %"] >= PUBLISHED
+    grows = all(np.all(np.diff([row["accuracy %"] for row in curve]) > 0) for curve in (plain, chosen))
+    points = ", ".join(f"{row['accuracy %']:.2f} % with {row['training images']} images" for row in chosen)
+    return (
+        f"{'met' if reached and grows else 'missed'}: {plain[0]['accuracy %']:.2f} ± {plain[0]['± (95 %)']:.2f} % over "
+        f"{DRAWS} draws with hardly a ridge; with one chosen on training images {points}"
+    )
 
 
 def cifar(sizes: dict, folder: Path) -> list[dict]:

@@ -76,12 +76,13 @@ def measure(activation, recurrent, input, X, y, X_test, widths, seeds) -> dict:
 
 def at_error(curve: dict, error: float) -> float:
     """Milliseconds at which the curve reaches `error`: a line in the doubly logarithmic plot, by least squares."""
-    slope, offset = np.polyfit(np.log(curve["error"]), np.log(curve["ms"]), 1)
+    slope, _ = np.polyfit(np.log(curve["error"]), np.log(curve["ms"]), 1)
     order = np.argsort(curve["error"])
     errors, times = np.array(curve["error"])[order], np.array(curve["ms"])[order]
     if errors[0] <= error <= errors[-1]:
         return float(np.exp(np.interp(np.log(error), np.log(errors), np.log(times))))
-    return float(np.exp(slope * np.log(error) + offset))
+    end = 0 if error < errors[0] else -1  # beyond the last point, along the fitted slope from there
+    return float(times[end] * (error / errors[end]) ** slope)
 
 
 if __name__ == "__main__":

@@ -2,8 +2,8 @@
 
 All threads at once compute, write, read and multiply tiles of their own; from the seconds each of them needs
 
-    kernel   N²/2 · compute + N(N+1)/2 · write               N = n / tile; half the work on the diagonal
-    product  N²/2 · (compute + multiply)                     tiles computed anew
+    kernel   N(N−1)/2 · compute + N · diagonal + N(N+1)/2 · write        N = n / tile
+    product  N(N−1)/2 · (compute + multiply) + N · (diagonal + multiply/2)
     factor   kernel + (N³−N)/6 · (update + read) + N(N−1)/2 · solve
 
 divided by the number of threads. Alone a thread is faster than beside others that share caches and memory, so rates of
@@ -59,6 +59,7 @@ def rates(tile: int, dtype: str, threads: int) -> dict[str, float]:
 
         jobs: dict[str, Callable[[int], Any]] = {
             "compute": lambda worker: source.block(*span, outs[worker]),
+            "diagonal": lambda worker: source.block(span[0], span[0], outs[worker]),
             "write": write,
             "read": lambda worker: store.read((worker, 0)),
             "multiply": lambda _: multiply_tile(data, vectors, vectors),
@@ -81,13 +82,12 @@ def rates(tile: int, dtype: str, threads: int) -> dict[str, float]:
 def predict(job: str, n: int, tile: int, rate: dict[str, float], threads: int) -> float:
     """Seconds on so many threads, wherever they are."""
     side = n / tile
-    kernel = side**2 / 2 * rate["compute"] + side * (side + 1) / 2 * rate["write"]
+    pairs = side * (side - 1) / 2
+    kernel = pairs * (rate["compute"] + rate["write"]) + side * (rate["diagonal"] + rate["write"])
     seconds = {
         "kernel": kernel,
-        "product": side**2 / 2 * (rate["compute"] + rate["multiply"]),
-        "factor": kernel
-        + (side**3 - side) / 6 * (rate["update"] + rate["read"])
-        + side * (side - 1) / 2 * rate["solve"],
+        "product": pairs * (rate["compute"] + rate["multiply"]) + side * (rate["diagonal"] + rate["multiply"] / 2),
+        "factor": kernel + (side**3 - side) / 6 * (rate["update"] + rate["read"]) + pairs * rate["solve"],
     }
     return seconds[job] / threads
 

@@ -21,6 +21,7 @@ from notsodeep.learn.products import MatrixBlocks, product
 
 AREA = "solvers"
 TOLERANCE = 1e-6
+TRIAL = 62  # of a prototype
 KINDS = ("none", "equivalent", "nystrom", "both")
 
 
@@ -36,15 +37,16 @@ def run(quick: bool = False) -> dict[str, Any]:
     rows = [measure(blocks, matrix, Y, kind) for kind in KINDS]
     steps = {row["preconditioner"]: row["steps"] for row in rows}
     columns = {row["preconditioner"]: row["steps, separate columns"] for row in rows}
-    met = steps["equivalent"] <= 62 and steps["both"] < min(steps["equivalent"], steps["nystrom"])
+    met = columns["equivalent"] <= TRIAL and steps["both"] < min(steps["equivalent"], steps["nystrom"])
     return {
         "claim": f"The model's own high-dimensional equivalent preconditions conjugate gradients on {n} samples of "
-        f"{source} (relative residual {TOLERANCE:g}, ten targets, no ridge); with landmarks on top it beats either",
-        "target": "≤ 62 iterations with the equivalent, directions shared; both together fewer than either",
+        f"{source} (relative residual {TOLERANCE:g}, ten targets, no ridge); "
+        "with landmarks on top fewer iterations are needed than with either",
+        "target": f"≤ {TRIAL} iterations with the equivalent, column by column; both together fewer than either",
         "rows": rows,
-        "verdict": f"{'met' if met else 'missed'}: {steps['none']} iterations alone, {steps['equivalent']} with the "
-        f"equivalent, {steps['nystrom']} with landmarks, {steps['both']} with both "
-        f"({columns['none']}, {columns['equivalent']}, {columns['nystrom']} and {columns['both']} column by column)",
+        "verdict": f"{'met' if met else 'missed'}: column by column {columns['none']} iterations alone, "
+        f"{columns['equivalent']} with the equivalent, {columns['nystrom']} with landmarks, {columns['both']} with "
+        f"both; directions shared, {steps['none']}, {steps['equivalent']}, {steps['nystrom']} and {steps['both']}",
     }
 
 

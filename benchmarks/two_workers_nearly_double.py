@@ -20,18 +20,19 @@ from kernel_reference import samples
 import notsodeep as nsd
 from notsodeep.kernels import blocks
 from notsodeep.scale import compute
+from notsodeep.scale.store import side
 
 AREA = "scale"
-FEATURES, TILE = 3072, 2048
+FEATURES = 3072
 TARGET = 1.7
 DEQ = nsd.DEQ("normalized_relu", recurrent=0.25, input=0.25, bias=0.5)
 
 
-def bare(count: int) -> None:
+def bare(count: int, tile: int) -> None:
     """On a worker: this many products of the size of a tile."""
     from notsodeep.threads import one_thread_each
 
-    left, right, out = np.ones((TILE, FEATURES)), np.ones((TILE, FEATURES)), np.empty((TILE, TILE))
+    left, right, out = np.ones((tile, FEATURES)), np.ones((tile, FEATURES)), np.empty((tile, tile))
     with one_thread_each():
         for _ in range(count):
             np.matmul(left, right.T, out=out)
@@ -42,8 +43,8 @@ def run(quick: bool = False) -> dict[str, Any]:
 
     n = 3000 if quick else 16_000
     source = blocks(DEQ, samples(n, FEATURES), kind="ntk")
-    side = -(-n // TILE)
-    tiles = side * (side + 1) // 2
+    tile = side(n)
+    tiles = -(-n // tile) * (-(-n // tile) + 1) // 2
     calls: dict[str, Callable[[], None]] = {}
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
@@ -59,7 +60,9 @@ def run(quick: bool = False) -> dict[str, Any]:
 
             def products() -> None:
                 count = tiles // workers
-                client.gather([client.submit(bare, count, workers=[one], pure=False) for one in client.nthreads()])
+                client.gather(
+                    [client.submit(bare, count, tile, workers=[one], pure=False) for one in client.nthreads()]
+                )
 
             calls[f"kernel {workers}"], calls[f"products {workers}"] = kernel, products
 

@@ -15,7 +15,8 @@ HEAD = """# Benchmarks
 
 Each claim has a script of the same name in `benchmarks/`; this page is written from their results by
 `make bench` (one of them: `notsodeep bench NAME`). Ratios compare candidates inside one run, interleaved,
-best of several rounds; the seconds belong to the machine named below each table.
+best of several rounds; whole data sets, models of cost and accuracies are single runs. The seconds belong to the
+machine named below each table.
 """
 
 

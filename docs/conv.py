@@ -7,13 +7,21 @@ Run from the root of the repository: ``python docs/conv.py``; the numbers are th
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
+from typing import Any
 
 from notsodeep.report.style import COLORS, style
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULT = ROOT / "benchmarks" / "results" / "conv_accuracy_grows_with_images.json"
 PUBLISHED = (2000, 37.49)  # [FK20, Table 2]
+
+
+def sampling(row: dict[str, Any]) -> float:
+    """Half of the 95 % interval that so many test images leave, in points."""
+    share = row["accuracy %"] / 100
+    return 196 * math.sqrt(share * (1 - share) / row["test images"])
 
 
 def main() -> None:
@@ -25,7 +33,7 @@ def main() -> None:
         for label, (color, marker) in kinds.items():
             part = [row for row in rows if row["ridge"].startswith("0.0001") == label.startswith("ridge 0.0001")]
             x, y = ([row[key] for row in part] for key in ("training images", "accuracy %"))
-            spread = [row["± (95 %)"] or 0.0 for row in part]
+            spread = [row["± (95 %)"] or sampling(row) for row in part]
             axis.errorbar(x, y, yerr=spread, marker=marker, color=COLORS[color], capsize=3, label=label)
         axis.plot(*PUBLISHED, "*", ms=12, color=COLORS["ink"], ls="none", label="published, 2000 images [FK20]")
         axis.set_xscale("log")

@@ -85,8 +85,8 @@ MODEL = """
 
 With N = n / tile, and the seconds a thread needs for a tile while all others of the machine do the same, as measured:
 
-    kernel into a store    N²/2 · compute + N(N+1)/2 · write      half the work on the diagonal
-    product                N²/2 · (compute + multiply)            tiles computed anew, {columns} columns
+    kernel into a store    N(N−1)/2 · compute + N · diagonal + N(N+1)/2 · write
+    product                N(N−1)/2 · (compute + multiply) + N · (diagonal + multiply/2)     {columns} columns
     Cholesky on disk       kernel + (N³−N)/6 · (update + read) + N(N−1)/2 · solve
 
 divided by the number of threads. A store has n²/2 entries, its factor as many; a worker receives n·p entries once, and
@@ -117,12 +117,17 @@ def render(results: Mapping[str, Mapping[str, Any]]) -> str:
     page += (
         f"float32, one thread a worker, {model['features']} features; {ITERATIONS} iterations of conjugate gradients\n"
         f"with {model['columns']} columns; ${PRICE} for an hour of a core is an assumption. Disks and networks are\n"
-        "taken to keep up with the workers: the columns of bytes say what that asks of them.\n\n"
+        "taken to keep up with the workers: the columns of bytes say what that asks of them. Starting workers,\n"
+        "sending samples and compiling are left out, which is most of what takes less than a minute.\n\n"
     )
     page += table([_forecast(model, n, workers) for n in SIZES for workers in WORKERS]) + "\n"
     for n in SIZES:
         hours = predict("factor", n, model["tile"], model["rates"]["float32"], 1) / 3600
-        page += f"\nA Cholesky factor at n = {n:,} takes {hours:,.0f} core hours and {n * n * 2 / 1e9:,.0f} GB.\n"
+        reads = ((n / model["tile"]) ** 3 - n / model["tile"]) / 6 * model["tile"] ** 2 * 4e-12
+        page += (
+            f"\nA Cholesky factor at n = {n:,} takes {hours:.3g} core hours and {n * n * 2 / 1e9:,.0f} GB, of which "
+            f"{reads:.3g} TB are read in all,\nat the speed of a page cache; the caller alone makes it.\n"
+        )
     for name, title in (
         ("out_of_core_costs_little", "On disk or in memory"),
         ("two_workers_nearly_double", "One worker or two"),

@@ -11,7 +11,8 @@ import pytest
 from tests.dual_oracles import ACTIVATIONS, KINDS, RECURRENT, points
 
 import notsodeep as nsd
-from notsodeep.kernels import gram, passes
+from notsodeep.kernels import KernelBlocks, gram, passes
+from notsodeep.kernels.plans import Summary
 
 # --- shapes, tiles, dtypes ------------------------------------------------------------
 
@@ -214,3 +215,11 @@ def test_a_series_that_is_too_short_says_so():
         K, info = deq.kernel(np.vstack([X, X[:1] * 1.001]), kind="ntk", return_info=True)
     truth = twin.kernel(np.vstack([X, X[:1] * 1.001]), kind="ntk")
     assert np.abs(K - truth).max() <= info.error * np.abs(truth).max()
+
+
+def test_an_error_that_is_no_number_is_told():
+    source = KernelBlocks(nsd.DEQ("relu", recurrent=0.2, input=0.8), points(5, 3))
+    with pytest.warns(nsd.ConvergenceWarning, match="nan"):
+        source._record(Summary(0.0, np.nan), 0.0)
+    source._record(Summary(0.0, 1.0), 0.0)  # told once
+    assert np.isnan(source.info.error)

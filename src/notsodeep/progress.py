@@ -16,7 +16,7 @@ Callback: TypeAlias = Callable[[int, int], None]
 Progress: TypeAlias = bool | Callback | None
 
 _PATIENCE = 1.5  # seconds of silence before a bar appears
-_COMPILING = "compiling kernels for their first use here; later runs find them compiled"
+_COMPILING = "compiling kernels for their first use here; later runs may find them compiled"
 
 
 @contextmanager

@@ -130,8 +130,9 @@ class Workers:
                 work(task, worker)
                 finished[worker] += 1
 
-        running: set[Future[None]] = {self._pool.submit(follow, worker) for worker in range(self.count)}
+        running: set[Future[None]] = set()
         try:
+            running |= {self._pool.submit(follow, worker) for worker in range(self.count)}
             while running:
                 ended, running = wait(running, timeout=0.2 if done is not None else None, return_when=FIRST_COMPLETED)
                 for future in ended:
@@ -146,7 +147,7 @@ class Workers:
 
 @contextmanager
 def workers() -> Iterator[Workers]:
-    """As many workers as Numba has threads, while BLAS is held to one thread per call."""
+    """As many workers as Numba has threads, while BLAS and Numba are held to one thread in each."""
     count = int(numba.get_num_threads())
-    with one_thread(), ThreadPoolExecutor(count) as pool:
+    with one_thread(), ThreadPoolExecutor(count, initializer=numba.set_num_threads, initargs=(1,)) as pool:
         yield Workers(pool, count)

@@ -187,6 +187,24 @@ def test_a_misspelt_parameter_names_the_class_that_was_called(name: str) -> None
     assert getattr(learn, name)(ridge=1.0).ridge == 1.0
 
 
+def test_a_subclass_may_pass_parameters_on() -> None:
+    class Mine(DEQKernelRegressor):
+        def __init__(self, extra: int = 1, **others: Any) -> None:
+            super().__init__(**others)
+            self.extra = extra
+
+    assert Mine(extra=2, ridge=0.5).ridge == 0.5
+
+
+@pytest.mark.parametrize("normalize", ["unit", "center", "none"])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_rows_of_the_fit_are_known_in_any_layout(normalize: str, dtype: str) -> None:
+    rows = np.random.default_rng(5).standard_normal((40, 7)).astype(dtype)
+    machine = DEQKernelRegressor(normalize=normalize).fit(rows[:30], rows[:30, 0])
+    for same in (rows, np.asfortranarray(rows), rows.astype("float64")):
+        assert machine.fitted_to(same).tolist() == [True] * 30 + [False] * 10
+
+
 def test_bad_data() -> None:
     hole = X.copy()
     hole[3, 1] = np.nan

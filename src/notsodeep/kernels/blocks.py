@@ -142,10 +142,10 @@ class ComputedBlocks(ABC):
     def _record(self, work: Any, seconds: float) -> None:
         acceptable = _ACCEPTABLE[self.dtype.name]
         with self._lock:
-            warned = self._work.error > acceptable
+            warned = not self._work.error <= acceptable  # NaN is worse than any number
             self._work = self._work.merge(work)
             self._seconds += seconds
-        if work.error > acceptable and not warned:
+        if not (work.error <= acceptable or warned):
             warnings.warn(self._complaint(work), ConvergenceWarning, stacklevel=5)
 
 

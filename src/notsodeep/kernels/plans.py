@@ -37,10 +37,10 @@ class Summary:
     iterations: int = 0
 
     def merge(self, other: Summary) -> Summary:
-        """Return the summary of both."""
+        """Return the summary of both; a NaN stays one."""
         return Summary(
-            max(self.residual, other.residual),
-            max(self.error, other.error),
+            float(np.maximum(self.residual, other.residual)),
+            float(np.maximum(self.error, other.error)),
             self.recomputed + other.recomputed,
             max(self.iterations, other.iterations),
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Sequence
 from pathlib import Path
@@ -81,8 +82,9 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
     def __new__(cls, *_: Any, **parameters: Any) -> Any:
         """Refuse a misspelt parameter in the name of the class that was called."""
         known = cls._get_param_names()
+        open_ended = inspect.getfullargspec(cls.__init__).varkw is not None  # of a subclass
         for name in parameters:
-            if name not in known:
+            if name not in known and not open_ended:
                 raise InputError(f"{cls.__name__} has no parameter {name!r}{nearest(name, known)}")
         return super().__new__(cls)
 
@@ -215,8 +217,9 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
 
     def fitted_to(self, X: Any) -> NDArray[np.bool_]:
         """Whether each row of X is one of those the machine was fitted to: a score on these flatters it."""
+        check_is_fitted(self)
         known = set(identities(self.X_fit_))
-        rows = self._prepared(X).astype(self.X_fit_.dtype, copy=False)
+        rows = self.preparation_(self._samples(X, reset=False).astype(self.X_fit_.dtype, copy=False))
         return np.fromiter((name in known for name in identities(rows)), bool, len(rows))
 
     def _scores(self, X: Any) -> Array:

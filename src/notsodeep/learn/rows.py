@@ -53,9 +53,10 @@ class Preparation:
         return Preparation(mode, mean, scale or 1.0)
 
     def __call__(self, X: Array) -> Array:
-        """Return prepared rows in the dtype of X."""
+        """Return prepared rows in the dtype of X, rounded alike however X lies in memory."""
         if self.mode == "none":
             return X
+        X = np.ascontiguousarray(X)
         if self.mean is not None:
             rows: Array = X - self.mean.astype(X.dtype)
             rows /= X.dtype.type(self.scale)

@@ -131,8 +131,12 @@ def judge(rows: Sequence[Row]) -> Judgement:
                     "as the DEQ",
                     measured,
                     gaps["matched"] <= TOLERATED,
-                    "the design matches the conjugate kernel, that of a trained readout, while training all weights "
-                    f"follows the tangent kernel; designed for that, it differs by {100 * gaps['tangent']:.2g} points"
+                    f"designed for the tangent kernel instead, it differs by {100 * gaps['tangent']:.2g} points: "
+                    + (
+                        "training all weights follows that kernel rather than the conjugate one"
+                        if gaps["tangent"] < gaps["matched"]
+                        else "the kernel is not what tells them apart"
+                    )
                     if training == "full"
                     else "",
                 )

@@ -196,11 +196,12 @@ def _entry(name: str) -> Entry:
         f"the two printed norms are taken to be ‖{symbol} − {symbol}̄‖ for ReLU and Tanh, with {symbol} {what}",
         "exact infinite-width kernels; the paper's come from averages over finite random networks",
         "τ0² = tr C°/p as in the theorems; the column gap_rms uses the mean of ‖x‖² instead, as one may on real data",
-        "MNIST: digits 6 and 8 centred and scaled together to mean ‖x‖² = 1; statistics estimated from the samples; "
-        "the column gap_unit divides each of these images by its norm",
+        "MNIST: digits 6 and 8 centred and scaled together to mean ‖x‖² = 1; statistics estimated from the samples",
         "the quick run takes scikit-learn's 8×8 digits, for which nothing is printed, in place of MNIST",
     ]
-    if kernel == "explicit":
+    if kernel != "explicit":
+        assumptions.append("in the column gap_unit each of these images is divided by its norm")
+    else:
         assumptions.append("the distance between the two CKs themselves, ‖G − Σ‖, is in the column gap_implicit")
     return Entry(
         name=name,

@@ -81,7 +81,7 @@ def compute(
         store = TileStore.create(directory, blocks.shape, _sides(blocks, directory, tile), blocks.dtype, described)
         with reporter("kernel", len(store.tiles()), progress) as report:
             wanted = set(store.tiles())
-            # those on the diagonal are half the work: last, so that no thread is left with a long one
+            # those on the diagonal are less work: last, so that no thread is left with a long one
             missing = sorted(_invalid(store), key=lambda tile: tile[0] == tile[1])
             finished = len(wanted) - len(missing)
 
