@@ -39,7 +39,7 @@ readme: demo  ## Run the demo and write its table and picture into the README
 	$(BIN)/python scripts/readme.py out/demo
 
 test: setup  ## Run the tests
-	$(SINGLE) $(BIN)/python -m pytest -n 2 $(ARGS)
+	$(SINGLE) $(BIN)/python -m pytest -n 2 --dist worksteal $(ARGS)
 
 slow: setup  ## Run the tests left out of `make test`
 	$(SINGLE) $(BIN)/python -m pytest -n 2 -m slow $(ARGS)

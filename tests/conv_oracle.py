@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -44,6 +45,7 @@ class Tensor:
             total[np.ix_(inside, inside)] += M[np.ix_(index[inside], index[inside])]
         return total / np.multiply.outer(self.root, self.root)
 
+    @cached_property
     def matrix(self) -> np.ndarray:
         """`window` as a matrix over pairs of positions."""
         n = len(self.root)
@@ -89,17 +91,17 @@ class Tensor:
         G, slope = self.duals(S, np.diag(state["xx"]), np.diag(state["yy"]))
         if depth is None:
             n = len(self.root)
-            operator = np.eye(n * n) - model.recurrent * self.matrix() * slope.ravel()
+            operator = np.eye(n * n) - model.recurrent * self.matrix * slope.ravel()
             tangent = np.linalg.solve(operator, S.ravel()).reshape(n, n)
             own = np.linalg.solve(operator, self.window(model.recurrent * G).ravel()).reshape(n, n)
         values = (G, S, G + slope * tangent, G + slope * own, tangent)
         return dict(zip(KINDS, values, strict=True))
 
 
-def oracle(
-    model: Any, x: np.ndarray, y: np.ndarray, readout: str = "flatten", depth: int | None = None
-) -> dict[str, float]:
-    """The five kernels of one pair of images."""
-    tensors = Tensor(model, *x.shape[:2]).kernels(x, y, depth)
-    pool = np.trace if readout == "flatten" else np.mean
-    return {kind: float(pool(tensor)) for kind, tensor in tensors.items()}
+POOLS = {"flatten": np.trace, "average_pool": np.mean}
+
+
+def oracle(tensor: Tensor, x: np.ndarray, y: np.ndarray, depth: int | None = None) -> dict[str, dict[str, float]]:
+    """The five kernels of one pair of images, for each readout."""
+    tensors = tensor.kernels(x, y, depth)
+    return {name: {kind: float(pool(part)) for kind, part in tensors.items()} for name, pool in POOLS.items()}
