@@ -47,8 +47,11 @@ def _entry(record: dict[str, Any], has_figure: bool) -> str:
     if has_figure:
         lines += [f"![{name}: {title}](gallery/{name}.png)", ""]
     lines += [f"- **Paper says:** {record['paper_says']}", f"- **We measure:** {record['we_measure']}"]
-    because = f" {record['because']}" if record.get("because") else ""
-    lines += [f"- **Verdict:** {record['verdict']}.{because}"]
+    lines += [f"- **Verdict:** {record['verdict']}"]
+    for check in record.get("checks", []):
+        if not check["agrees"]:
+            why = f"; {check['why']}" if check["why"] else ""
+            lines += [f"    - {check['what']}: paper {check['paper']}, here {check['measured']}{why}"]
     if record.get("assumptions"):
         lines += ["", "What the paper leaves open, and what was chosen:", ""]
         lines += [f"- {text}" for text in record["assumptions"]]

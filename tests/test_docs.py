@@ -61,11 +61,14 @@ def record(name: str, **changes: Any) -> dict[str, Any]:
     }
 
 
+MISPRINT = {"what": "slope", "paper": "−1/2", "measured": "0", "agrees": False, "why": "a misprint"}
+
+
 def test_the_gallery_shows_what_was_reproduced(tmp_path: Path) -> None:
     out, docs = tmp_path / "out", tmp_path / "docs"
     for content in (
         record("ling24-fig1", assumptions=["p/n = 0.8"], trials={"total": 12}),
-        record("fk20-table1", verdict="disagrees", because="It is a misprint.", quick=True),
+        record("fk20-table1", verdict="disagrees", checks=[MISPRINT, {**MISPRINT, "agrees": True}], quick=True),
     ):
         folder = out / content["name"]
         folder.mkdir(parents=True)
@@ -78,7 +81,8 @@ def test_the_gallery_shows_what_was_reproduced(tmp_path: Path) -> None:
     assert [path.name for path in (docs / "gallery").iterdir()] == ["ling24-fig1.png"]
     assert "![ling24-fig1: Errors | and sizes](gallery/ling24-fig1.png)" in text
     assert "gallery/fk20-table1.png" not in text  # a table has no picture
-    assert "- **Verdict:** disagrees. It is a misprint." in text
+    assert text.count("- **Verdict:** disagrees\n    - slope: paper −1/2, here 0; a misprint\n") == 1
+    assert text.count("a misprint") == 1
     assert "| [ling24-fig1](#ling24-fig1) | [Ling24] Fig. 1 | agrees |" in text
     assert "- p/n = 0.8" in text
     assert "*12 trials; again with* `notsodeep reproduce ling24-fig1`" in text
