@@ -218,7 +218,7 @@ def _entry(name: str) -> Entry:
         },
         full={
             "sizes": {"gmm": 800, "mnist": 3000},
-            "repetitions": {"gmm": 10, "mnist": 2 if kernel == "explicit" else 3},
+            "repetitions": {"gmm": 10, "mnist": 1 if kernel == "explicit" else 3},
         },
         assumptions=assumptions,
     )
