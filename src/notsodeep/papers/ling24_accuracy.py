@@ -223,8 +223,8 @@ ENTRIES = (
             "train": 2000,
             "test": 2000,
             "epochs": 5,
-            "widths": {"readout": _POWERS, "full": _POWERS[:-1]},
-            "repetitions": {"readout": 5, "full": 3},
+            "widths": {"readout": _POWERS, "full": _POWERS[:-2]},
+            "repetitions": {"readout": 3, "full": 3},
         },
         assumptions=(
             "a ReLU DEQ with σ_a² = 0.2, σ_b² = 0.8; the network designed for it has two L-ReLU layers",
@@ -232,7 +232,7 @@ ENTRIES = (
             "raw pixels, centred and scaled to mean ‖x‖² = 1; the paper feeds CIFAR-10 through VGG-19 first. Such "
             "features are read from a file with X, y, X_test, y_test: notsodeep reproduce ling24-fig3 --data vgg.npz",
             "2000 random training and 2000 test samples a repetition, fewer than in the paper; where all weights are "
-            "trained, 5 epochs (8 in the quick run) and widths up to 2048",
+            "trained, 5 epochs (8 in the quick run) and widths up to 1024",
             "the network designed for the NTK, with which all weights are trained, is not in the paper",
             f"only the readout trained: ridge regression, {RIDGE} of the Gram matrix's mean diagonal",
             f"all weights trained: cross-entropy, Adam in batches of {BATCH}, step {RATE}·√({RATE_WIDTH}/width), for "
