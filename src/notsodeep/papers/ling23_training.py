@@ -111,6 +111,7 @@ def judge(rows: Sequence[Row]) -> Judgement:
         ends = [row["loss"][-1] / row["loss"][0] for row in part]
         falling = all(b <= a for row in part for a, b in pairwise(row["loss"]))
         shown = ", ".join(f"m = {row['width']}: {end:.2g}" for row, end in zip(part, ends, strict=True))
+        begun, ended = (", ".join(f"{row['loss'][step]:.3g}" for row in part) for step in (0, -1))
         checks.append(Check(f"{DATA[data]}: the loss falls at every step", "it does", f"Φ(T)/Φ(0) {shown}", falling))
         checks.append(
             Check(
@@ -118,6 +119,7 @@ def judge(rows: Sequence[Row]) -> Judgement:
                 "they are",
                 f"Φ(T)/Φ(0) {shown}",
                 all(b < a for a, b in pairwise(ends)),
+                f"one random network a width, and Φ(0) differs as much: Φ falls from {begun} to {ended}",
             )
         )
         for promise in PROMISES:
