@@ -25,7 +25,7 @@ DRAWS = 5
 # CIFAR-10: draws come from the first `pool` training images and are tested on `test` images; `wide` training images at
 # once on the first `few` test images; then `more` of them; MNIST; images shrunk and pooled
 FULL = {"draw": 2000, "pool": 4000, "wide": 10_000, "more": 10_000, "test": 10_000, "few": 2000}
-FULL |= {"grey": 4000, "pooled": 500}
+FULL |= {"grey": 4000, "pooled": 100}
 QUICK = {"draw": 60, "pool": 100, "wide": 120, "more": 40, "test": 80, "few": 40, "grey": 60, "pooled": 20}
 
 
