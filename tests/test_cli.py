@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import re
@@ -337,7 +338,9 @@ def test_interrupt(tmp_path: Path) -> None:
     report = tmp_path / "report"
     command = [sys.executable, "-m", "notsodeep", "match", "--data", "digits", "--report", str(report)]
     command += ["--no-train"]  # PyTorch may swallow the signal, or die of it, while it is being imported
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    listen = functools.partial(signal.signal, signal.SIGINT, signal.SIG_DFL)  # tests in the background ignore it
+    with subprocess.Popen(command, preexec_fn=listen, **pipes) as process:
         deadline = time.monotonic() + 60
         while not list(tmp_path.iterdir()) and time.monotonic() < deadline:
             time.sleep(0.02)
