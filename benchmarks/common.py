@@ -39,8 +39,9 @@ def best_times(
 ) -> dict[str, float]:
     """Seconds of each candidate: the best of several rounds that interleave all of them.
 
-    Interleaving lets a slow moment of the machine hit every candidate alike, so that the
-    ratios stand even where the times do not. Rounds stop when `budget` seconds are spent.
+    Interleaved, a slow moment of the machine does not hit one candidate alone; a busy machine
+    still shifts ratios between candidates that use it differently. Rounds stop when `budget`
+    seconds are spent.
     """
     for _ in range(warmups):
         for call in candidates.values():
