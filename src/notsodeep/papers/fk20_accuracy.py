@@ -146,7 +146,7 @@ def _entry(table: int) -> Entry:
         judge=partial(judge, table=table),
         draw=partial(draw, table=table),
         quick=dense if table == 1 else {"dense": (1000, 1000, 3), "convolutional": (100, 100, 1)},
-        full={"dense": (None, None, 1), **({"convolutional": (2000, None, 1)} if table == 2 else {})},
+        full={"dense": (None, None, 1), **({"convolutional": (2000, None, 3)} if table == 2 else {})},
         assumptions=(
             f"Table {table} is taken to be the one on {'/'.join(_data(table))}",
             "raw pixels, each image divided by its norm; one-hot targets 0.9 and −0.1; no ridge; the kernel is the one "
