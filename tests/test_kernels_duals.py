@@ -20,8 +20,10 @@ from tests.dual_oracles import (
 )
 
 import notsodeep as nsd
+from notsodeep.kernels import pieces
 from notsodeep.kernels.kinds import combine
 from notsodeep.kernels.pieces import _orthant
+from notsodeep.kernels.tables import dual
 
 
 def pair(qi, qj, rho):
@@ -62,6 +64,25 @@ def test_bivariate_normal_orthant(h, k, rho):
             )
             expected = mp.quad(lambda x: mp.npdf(x) * mp.ncdf((rho * x - k) / spread), edges)
     assert _orthant(h, k, 1 - rho) == pytest.approx(float(expected), abs=5e-15)
+
+
+@given(
+    name=st.sampled_from(["hard_tanh", "three_kinks"]),
+    rho=st.floats(-pieces._REACH, pieces._REACH),
+    spans=st.tuples(st.floats(-4, 4), st.floats(-4, 4)),
+)
+def test_series_of_pieces_is_their_closed_form(name, rho, spans):
+    """Two independent formulas: Hermite coefficients at the kinks, and the bivariate normal distribution."""
+    q = 10.0 ** np.array(spans)
+    found = dual(ACTIVATIONS[name], q)
+    (table,) = found.tables
+    arguments = found.constants, *q, table, 0, table, 1, 1.0 - rho
+    G, slope = pieces.pieces_dual(*arguments)
+    G_closed, slope_closed = pieces._closed(*arguments)
+    powers = nsd.Explicit([ACTIVATIONS[name]]).kernel_diag(np.sqrt(q)[:, None])
+    lost = 4e-16 * math.sqrt(q.prod())  # far beyond the kinks the closed form is a difference of large numbers
+    assert abs(G - G_closed) <= 5e-14 * math.sqrt(powers.prod()) + lost
+    assert abs(slope - slope_closed) <= 5e-14 * max(np.abs(ACTIVATIONS[name].shape.slopes)) ** 2 * 4
 
 
 @pytest.mark.parametrize("name", ["erf", "sin"])

@@ -6,7 +6,7 @@ evaluate G = E[φ(u)φ(v)] and Ġ = E[φ'(u)φ'(v)]:
 
 - ARC: kinks only at 0, closed form in the angle;
 - ERF, SIN, COS, GAUSSIAN: closed forms, used where a series would be long;
-- PIECES: any piecewise-linear φ, closed form through the bivariate normal distribution;
+- PIECES: any piecewise-linear φ, a series or a closed form through the bivariate normal distribution;
 - SERIES: Hermite series, for everything else.
 """
 

@@ -1,11 +1,12 @@
-"""Duals of piecewise-linear activations, in closed form through the bivariate normal distribution.
+"""Duals of piecewise-linear activations: a Hermite series where ρ is small, else the bivariate normal distribution.
 
 φ is anchored at 0, so that nothing large cancels for small signals:
 
     φ(x) = c₀ + s₀x + Σ bend (±(x − kink))₊,
 
 with + for kinks ≥ 0 and − for the others. Constants: (c₀, s₀, number of kinks, |kinks|…, bends…, signs…). The table of
-a sample has three rows per kink: |kink|/√q, P(±u > |kink|) and E[(±u − |kink|)₊].
+a sample has three rows per kink: |kink|/√q, P(±u > |kink|) and E[(±u − |kink|)₊]; then its Hermite coefficients,
+highest order first. The kinks make these decay slowly, but |ρ|ᵏ is below rounding long before for most pairs.
 """
 
 from __future__ import annotations
@@ -16,9 +17,12 @@ from typing import Any
 import numba
 import numpy as np
 
-__all__ = ["NEAR", "pieces_dual", "pieces_loss"]
+__all__ = ["NEAR", "ORDERS", "pieces_dual", "pieces_loss"]
 
 NEAR = 1e-3  # 1 − ρ below which ½(G_ii + G_jj) − G is integrated instead of subtracted
+ORDERS = 96  # Hermite coefficients a sample
+_REACH = 0.68  # largest |ρ| of the series: 96·0.68⁹⁵ is 1e-14, and the last coefficients are below 1e-3
+_TINY = 1e-140  # √(q_i q_j) below which products of coefficients lose digits
 _jit = numba.njit(nogil=True, cache=True, error_model="numpy", fastmath={"contract", "nsz"})
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(16)
 _INV_2PI = 1 / (2 * math.pi)
@@ -95,6 +99,28 @@ def pieces_dual(
     constants: Any, qi: float, qj: float, left: Any, i: int, right: Any, j: int, eta: float
 ) -> tuple[float, float]:
     """E[φ(u)φ(v)] and E[φ'(u)φ'(v)] for variances q_i, q_j and correlation 1 − η."""
+    root, rho = math.sqrt(qi) * math.sqrt(qj), 1.0 - eta
+    if abs(rho) <= _REACH and root > _TINY:
+        return _series(3 * int(constants[2]), root, left, i, right, j, rho)
+    return _closed(constants, qi, qj, left, i, right, j, eta)
+
+
+@_jit
+def _series(first: int, root: float, left: Any, i: int, right: Any, j: int, rho: float) -> tuple[float, float]:
+    """G = Σ a_k(i) a_k(j) ρᵏ and Ġ = G'(ρ)/√(q_i q_j), from as many orders as count; tables from row `first` on."""
+    orders = min(int(8.0 - 40.0 / math.log(max(abs(rho), 1e-9))), ORDERS)
+    G, derivative = 0.0, 0.0
+    for k in range(first + ORDERS - orders, first + ORDERS):
+        derivative = derivative * rho + G
+        G = G * rho + left[k, i] * right[k, j]
+    return G, derivative / root
+
+
+@_jit
+def _closed(
+    constants: Any, qi: float, qj: float, left: Any, i: int, right: Any, j: int, eta: float
+) -> tuple[float, float]:
+    """The same in closed form, for any correlation."""
     covariance = math.sqrt(qi) * math.sqrt(qj) * (1.0 - eta)
     base, slope, kinks = constants[0], constants[1], int(constants[2])
     G = base * base + slope * slope * covariance

@@ -12,9 +12,10 @@ from numpy.typing import NDArray
 from scipy import special
 
 from notsodeep.activations import Activation, PiecewiseLinear, Smooth
-from notsodeep.gaussian import hermite_coefficients, hermite_table, moments
+from notsodeep.gaussian import hermite_coefficients, hermite_polynomials, hermite_table, moments
 from notsodeep.kernels.arc import Arc
 from notsodeep.kernels.layers import ARC, COS, ERF, GAUSSIAN, PIECES, SERIES, SIN
+from notsodeep.kernels.pieces import ORDERS
 from notsodeep.kernels.tabulate import tabulate
 
 __all__ = ["Dual", "dual"]
@@ -68,17 +69,28 @@ def _pieces(phi: Activation, shape: PiecewiseLinear, variances: tuple[Array, ...
     signs = np.where(np.arange(kinks.size) >= origin, 1.0, -1.0)
     distances = signs * kinks
     constants = np.concatenate([[-phi.shift, slopes[origin], kinks.size], distances, np.diff(slopes), signs])
+    order = np.arange(2, ORDERS)[:, None]
     tables = []
     for q in variances:
         root = np.sqrt(q)
-        table = np.empty((3 * kinks.size, q.size))
+        table = np.empty((3 * kinks.size + ORDERS, q.size))
+        series = np.zeros((ORDERS, q.size))  # a_0, a_1, …
+        series[0], series[1] = -phi.shift, slopes[origin] * root
         for a, distance in enumerate(distances):
             with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
                 position = np.where(root > 0, distance / root, np.inf if distance else 0.0)
             position = np.minimum(position, 40.0)
             above = special.ndtr(-position)
             table[3 * a], table[3 * a + 1] = position, above
-            table[3 * a + 2] = root * np.exp(-(position**2) / 2) / math.sqrt(2 * math.pi) - distance * above
+            density = root * np.exp(-(position**2) / 2) / math.sqrt(2 * math.pi)
+            table[3 * a + 2] = density - distance * above
+            bend, sign = constants[3 + kinks.size + a], signs[a]
+            series[0] += bend * table[3 * a + 2]
+            series[1] += bend * sign * root * above
+            # E[(ξ − p)₊ h_k(ξ)] = h_{k−2}(p) e^{−p²/2}/√(2π k(k−1))
+            higher = hermite_polynomials(position, ORDERS - 3, density) / np.sqrt(order * (order - 1))
+            series[2:] += bend * sign**order * higher
+        table[3 * kinks.size :] = series[::-1]
         tables.append(table)
     return Dual(PIECES, constants, tuple(tables))
 
