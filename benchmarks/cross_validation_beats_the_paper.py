@@ -1,5 +1,7 @@
-"""Variances and ridge chosen by cross-validation on training images, then one machine on the whole data set.
+"""Variances and ridge chosen on training images alone, then one machine on the whole data set.
 
+What is best for few images need not be best for many. So all variances are cross-validated on a small subset, the best
+for each σ_a² go into a second round with more images and one part held out, and the winner's ridge is chosen there.
 Each record is one process and one file, ``benchmarks/records/<data>-tuned.json``; what is there is not done again.
 """
 
@@ -14,15 +16,17 @@ from full_data_sets_fit_one_machine import FK20, accuracy_and_cost, images, left
 
 AREA = "learn"
 
-# variances tried by cross-validation, (σ_a², σ_b², σ_0²), and ridges in units of the kernel's diagonal
+# variances tried, (σ_a², σ_b², σ_0²), and ridges in units of the kernel's diagonal
 GRID = [
-    (a, b, max(0.0, 1 - a - b))
-    for a in (0.1, 0.25, 0.4, 0.6, 0.8)
-    for b in (0.1, 0.2, 0.25, 0.4, 0.6, 0.9)
+    (a, b, max(0.0, round(1 - a - b, 9)))
+    for a in (0.1, 0.25, 0.4, 0.6, 0.7, 0.8, 0.9, 0.95)
+    for b in sorted({0.05, 0.1, 0.25, 0.5, round(1 - a, 9)})
     if a + b < 1 + 1e-9
 ]
-RIDGES = (0.0, 1e-4, 1e-3, 1e-2, 3e-2, 1e-1)
-SUBSET, FOLDS = 6000, 3
+RIDGES = (0.0, 1e-4, 1e-3, 1e-2, 3e-2)
+SMALL_RIDGE = 1e-3  # while variances are compared
+SUBSET, FOLDS = 6000, 3  # first round
+TRAIN, HELD_OUT = 15_000, 5000  # second round
 BEST_PUBLISHED = {"cifar10": 0.5977, "mnist": 0.986, "fashion-mnist": None}  # [FK20]
 
 
@@ -34,10 +38,11 @@ def run(quick: bool = False) -> dict:
     ]
     better = [row["data"] for row in rows if row["published"] and row["test accuracy"] > row["published"]]
     for row in rows:
-        row |= {key: percent(row[key]) for key in ("published", "best validated accuracy", "test accuracy")}
+        row |= {key: percent(row[key]) for key in ("published", "held-out accuracy", "test accuracy")}
     return {
-        "claim": f"Machines whose variances and ridge were chosen by {FOLDS}-fold cross-validation on {SUBSET} "
-        "training images, fitted to whole data sets; no test image was used for the choice",
+        "claim": f"Machines whose variances and ridge were chosen on training images alone ({FOLDS}-fold "
+        f"cross-validation of {len(GRID)} settings on {SUBSET} images, then the best for each σ_a² with {TRAIN} images "
+        f"and {HELD_OUT} held out), fitted to whole data sets",
         "target": "more than the best accuracy of [FK20]",
         "rows": rows,
         "verdict": f"{'met' if len(better) == len([row for row in rows if row['published']]) else 'missed'}: better on "
@@ -58,7 +63,7 @@ def record(source: str, quick: bool) -> dict:
     X, y, _, _ = images(source, quick)
     began = time.perf_counter()
     variances, ridge, validated = tune(X, y, quick)
-    tuning = {"best validated accuracy": validated, "tuning seconds": time.perf_counter() - began}
+    tuning = {"held-out accuracy": validated, "tuning seconds": time.perf_counter() - began}
     return {
         "data": source,
         "published": BEST_PUBLISHED[source],
@@ -68,29 +73,36 @@ def record(source: str, quick: bool) -> dict:
 
 
 def tune(X, y, quick: bool) -> tuple:
-    """Cross-validate on a subset of the training data: variances with a small ridge, then the ridge for the best."""
+    """Variances, ridge, and the accuracy on the images held out in the second round."""
     import numpy as np
-    from sklearn.model_selection import StratifiedKFold
+    from sklearn.model_selection import StratifiedKFold, train_test_split
 
     from notsodeep.learn import DEQKernelClassifier
 
-    size = min(600 if quick else SUBSET, len(X))
-    grid = GRID[::4] if quick else GRID
-    chosen = np.sort(np.random.default_rng(0).choice(len(X), size, replace=False))
-    rows, labels = X[chosen], y[chosen]
-    folds = list(StratifiedKFold(FOLDS, shuffle=True, random_state=0).split(rows, labels))
-
-    def accuracy(variances, relative: float) -> float:
+    def accuracy(variances, relative: float, rows, labels, splits) -> float:
         a, b, c = variances
         ridge = relative / (1 - a)  # the diagonal of ntk_injected on unit rows with variances summing to 1
         machine = DEQKernelClassifier(recurrent=a, input=b, bias=c, dtype="float32", **{**FK20, "ridge": ridge})
-        scores = [machine.fit(rows[train], labels[train]).score(rows[test], labels[test]) for train, test in folds]
-        return float(np.mean(scores))
+        return float(np.mean([machine.fit(rows[i], labels[i]).score(rows[j], labels[j]) for i, j in splits]))
 
-    chosen_variances = max(grid, key=lambda variances: accuracy(variances, 1e-3))
-    validated = {relative: accuracy(chosen_variances, relative) for relative in RIDGES}
-    relative = max(validated, key=validated.__getitem__)
-    return chosen_variances, relative / (1 - chosen_variances[0]), validated[relative]
+    order = np.random.default_rng(0).permutation(len(X))
+    first = np.sort(order[: 600 if quick else SUBSET])
+    rows, labels = X[first], y[first]
+    folds = list(StratifiedKFold(FOLDS, shuffle=True, random_state=0).split(rows, labels))
+    scores = {v: accuracy(v, SMALL_RIDGE, rows, labels, folds) for v in (GRID[::6] if quick else GRID)}
+    finalists = {v[0]: v for v in sorted(scores, key=scores.__getitem__)}.values()  # the best for each σ_a²
+
+    size, held = (900, 300) if quick else (TRAIN, HELD_OUT)
+    second = np.sort(order[: size + held])
+    rows, labels = X[second], y[second]
+    part = [train_test_split(np.arange(size + held), test_size=held, stratify=labels, random_state=0)]
+    found = {(v, SMALL_RIDGE): accuracy(v, SMALL_RIDGE, rows, labels, part) for v in finalists}
+    winner = max(found, key=found.__getitem__)[0]
+    for relative in RIDGES:
+        if (winner, relative) not in found:
+            found[winner, relative] = accuracy(winner, relative, rows, labels, part)
+    (variances, relative), best = max(found.items(), key=lambda item: item[1])
+    return variances, relative / (1 - variances[0]), best
 
 
 if __name__ == "__main__":

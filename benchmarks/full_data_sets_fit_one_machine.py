@@ -39,7 +39,6 @@ SETTINGS = {
 }
 QUICK = 2000
 RECORDS = Path(__file__).parent / "records"
-PAPERS = Path(__file__).resolve().parents[1] / "out" / "papers"
 
 
 def run(quick: bool = False) -> dict:
@@ -51,8 +50,6 @@ def run(quick: bool = False) -> dict:
             continue
         record = measured(__file__, name, name, quick)
         published = SETTINGS[name][2]
-        if published is not None and not quick:
-            share(name, record)
         accuracy = record["test accuracy"]
         if not quick and published is not None and round(100 * accuracy, 1) < round(100 * published, 1):
             misses.append(f"{name} {100 * accuracy:.2f} %")
@@ -102,24 +99,6 @@ def record(name: str, quick: bool) -> dict:
     """Fit and test one machine in this process."""
     source, variances, _ = SETTINGS[name]
     return accuracy_and_cost(source, variances, quick)
-
-
-def share(name: str, found: dict) -> None:
-    """Leave the numbers where ``notsodeep reproduce`` looks: the same fit is a trial of the tables of [FK20]."""
-    from notsodeep import data
-    from notsodeep.papers.registry import find
-    from notsodeep.papers.trials import Trials
-
-    entry = find("fk20-table1" if name == "mnist" else "fk20-table2")
-    numbers = {
-        "accuracy": 100 * found["test accuracy"],
-        "images": found["samples"],
-        "test_images": len(data.load(SETTINGS[name][0]).X_test),
-        "method": found["solver"],
-        "residual": found["residual"],
-    }
-    settings = {"row": name, "train": None, "test": None, "seed": 0}
-    Trials(PAPERS / entry.name / "trials", entry.name, entry.revision).get(settings, lambda **_: numbers)
 
 
 def accuracy_and_cost(source: str, variances: tuple[float, ...], quick: bool, ridge: float = 0.0) -> dict:
