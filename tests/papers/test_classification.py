@@ -74,7 +74,7 @@ def test_features_of_ones_own(tmp_path: Path) -> None:
     pytest.importorskip("torch")
     entry = ENTRIES["ling24-fig3"]
     sizes = {**entry.quick, "train": 60, "test": 30, "epochs": 2}
-    sizes |= {"widths": {"readout": (16, 32), "full": (16,)}, "repetitions": {"readout": 2, "full": 2}}
+    sizes |= {"repetitions": {"readout": {16: 2, 32: 2}, "full": {16: 2}}}
     source = str(features(tmp_path / "vgg.npz"))
     record = reproduce(replace(entry, quick=sizes), tmp_path / "out", quick=True, data=source)
     assert record["name"] == "ling24-fig3-vgg"
