@@ -211,8 +211,9 @@ def test_a_series_that_is_too_short_says_so():
     X = points(6)
     twin = nsd.DEQ("relu", recurrent=0.2, input=0.8)
     np.testing.assert_allclose(deq.kernel(X[:3]), twin.kernel(X[:3]), atol=1e-9)
-    with pytest.warns(nsd.ConvergenceWarning, match="nearly coincide"):
+    with pytest.warns(nsd.ConvergenceWarning, match="nearly coincide") as told:
         K, info = deq.kernel(np.vstack([X, X[:1] * 1.001]), kind="ntk", return_info=True)
+    assert told[0].filename == __file__
     truth = twin.kernel(np.vstack([X, X[:1] * 1.001]), kind="ntk")
     assert np.abs(K - truth).max() <= info.error * np.abs(truth).max()
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import difflib
 import math
+import sys
+import warnings
 from collections.abc import Iterable
 from typing import Any
 
@@ -24,7 +26,11 @@ __all__ = [
     "positive",
     "real",
     "require_finite",
+    "warn_convergence",
 ]
+
+
+_INNER = ("notsodeep", "torch", "sklearn", "joblib")  # packages between the caller's line and ours
 
 
 class InputError(ValueError):
@@ -41,6 +47,14 @@ class NotConvergedError(RuntimeError):
 
 class ConvergenceWarning(UserWarning):
     """An iteration or a series stopped above its tolerance."""
+
+
+def warn_convergence(message: str) -> None:
+    """Warn at the first line outside this package and those that call it back: the caller's own."""
+    level, frame = 1, sys._getframe(1)
+    while frame.f_globals.get("__name__", "").partition(".")[0] in _INNER and frame.f_back is not None:
+        level, frame = level + 1, frame.f_back
+    warnings.warn(message, ConvergenceWarning, stacklevel=level + 1)
 
 
 def missing_extra(need: str, extra: str) -> MissingExtraError:

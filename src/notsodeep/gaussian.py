@@ -9,7 +9,6 @@ algebra, so that no moment of a small τ is the difference of two large numbers.
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -21,7 +20,7 @@ from scipy import special
 from scipy.optimize import minimize_scalar
 
 from notsodeep.activations import Activation, Custom, PiecewiseLinear, Smooth
-from notsodeep.checks import ConvergenceWarning, count, positive
+from notsodeep.checks import count, positive, warn_convergence
 
 __all__ = ["Moments", "expectation", "hermite_coefficients", "moments", "slope_power_supremum"]
 
@@ -294,11 +293,7 @@ def expectation(
         if left.size > 20_000:
             break
     assert total is not None
-    warnings.warn(
-        "Gaussian quadrature did not reach its tolerance; is the activation finite and piecewise smooth?",
-        ConvergenceWarning,
-        stacklevel=3,
-    )
+    warn_convergence("Gaussian quadrature did not reach its tolerance; is the activation finite and piecewise smooth?")
     return total + coarse.sum(-1)
 
 

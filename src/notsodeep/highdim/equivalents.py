@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import linalg
 from scipy.sparse.linalg import LinearOperator
 
-from notsodeep.checks import ConvergenceWarning, InputError, matrix, nonnegative
+from notsodeep.checks import InputError, matrix, nonnegative, warn_convergence
 from notsodeep.highdim.coefficients import Weights, coefficients
 from notsodeep.highdim.statistics import Statistics
 from notsodeep.models import DEQ, Explicit
@@ -100,11 +100,9 @@ class Equivalent:
             raise InputError("the equivalent is singular; pass ridge > 0") from None
         residual = float(np.linalg.norm(self @ x + ridge * x - right) / (np.linalg.norm(right) + 1e-300))
         if not residual <= _RESIDUAL:
-            warnings.warn(
+            warn_convergence(
                 f"solve reached a relative residual of {residual:.1e} only: the equivalent is close to singular; "
-                "pass ridge > 0",
-                ConvergenceWarning,
-                stacklevel=2,
+                "pass ridge > 0"
             )
         return x
 

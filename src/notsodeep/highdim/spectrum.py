@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
@@ -11,7 +10,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from notsodeep.checks import ConvergenceWarning, InputError, count
+from notsodeep.checks import InputError, count, warn_convergence
 from notsodeep.highdim.coefficients import Weights, coefficients
 from notsodeep.highdim.population import Directions
 from notsodeep.highdim.resolvent import Resolvent
@@ -142,11 +141,9 @@ def spectrum(
     atoms = ((shift, resolvent.null_mass),) if resolvent.null_mass > 0 else ()
     mass += resolvent.null_mass
     if abs(mass - 1) > 1e-2 or residual > 1e-6:
-        warnings.warn(
+        warn_convergence(
             f"the spectrum holds a mass of {mass:.4f} instead of 1 (residual {residual:.1e}); "
-            "narrow parts of the bulk may be missing",
-            ConvergenceWarning,
-            stacklevel=2,
+            "narrow parts of the bulk may be missing"
         )
     outliers = shift + weights.c1 * low_rank.outliers(resolvent, edges)
     return Spectrum(

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import threading
 import time
-import warnings
 from abc import ABC, abstractmethod
 from typing import Any, Protocol, Self, TypeAlias
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from notsodeep.checks import ConvergenceWarning, InputError
+from notsodeep.checks import InputError, warn_convergence
 from notsodeep.progress import Progress
 
 __all__ = ["Blocks", "ComputedBlocks", "precision_of"]
@@ -146,7 +145,7 @@ class ComputedBlocks(ABC):
             self._work = self._work.merge(work)
             self._seconds += seconds
         if not (work.error <= acceptable or warned):
-            warnings.warn(self._complaint(work), ConvergenceWarning, stacklevel=5)
+            warn_convergence(self._complaint(work))
 
 
 def precision_of(dtype: DTypeLike | None, first: Array, second: Array | None = None) -> np.dtype[Any]:

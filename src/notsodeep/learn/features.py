@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -13,7 +12,7 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Transfo
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from notsodeep.activations import Activation
-from notsodeep.checks import ConvergenceWarning, InputError, choice, count, positive
+from notsodeep.checks import InputError, choice, count, positive, warn_convergence
 from notsodeep.kernels.blocks import precision_of
 from notsodeep.learn import persistence
 from notsodeep.learn.rows import Preparation
@@ -136,11 +135,9 @@ class DEQFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         self.model_ = deq.centered(self.tau0_) if self.centered else deq
         self.match_ = match(self.model_, tau0=self.tau0_) if self.features == "explicit" else None
         if self.match_ is not None and not self.match_.exact:
-            warnings.warn(
+            warn_convergence(
                 f"the explicit network misses {', '.join(self.match_.missed)} of {self.model_} by "
-                f"{self.match_.residual:.1e}; features='deq' has no such error",
-                ConvergenceWarning,
-                stacklevel=2,
+                f"{self.match_.residual:.1e}; features='deq' has no such error"
             )
         self.network_: Explicit | None = self.match_.network if self.match_ else None
         self.weights_ = self._draw(X.shape[1])
@@ -165,11 +162,9 @@ class DEQFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
                 result[part, width : width + rows.shape[1]] = math.sqrt(self.model_.input) * rows
                 result[part, width + rows.shape[1] :] = math.sqrt(self.model_.bias)
         if worst > self.tol:
-            warnings.warn(
+            warn_convergence(
                 f"an equilibrium stopped at relative residual {worst:.1e} > tol={self.tol:.1e} after "
-                f"{self.max_iterations} iterations; raise max_iterations or tol",
-                ConvergenceWarning,
-                stacklevel=2,
+                f"{self.max_iterations} iterations; raise max_iterations or tol"
             )
         return result
 

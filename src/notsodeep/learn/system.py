@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import time
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
@@ -12,7 +11,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from notsodeep.checks import ConvergenceWarning, InputError, matrix, nonnegative, positive
+from notsodeep.checks import InputError, matrix, nonnegative, positive, warn_convergence
 from notsodeep.kernels import Blocks
 from notsodeep.learn.conjugate_gradients import ConjugateGradients, relative
 from notsodeep.learn.products import Operator, product
@@ -149,18 +148,14 @@ class System:
             **outcome,
         )
         if method != "nystrom" and not answer.converged:
-            warnings.warn(
+            warn_convergence(
                 f"{method} reached a relative residual of {answer.residual:.1e} after {answer.iterations} "
                 f"iterations, above tol={self.tol:g} (condition number about {answer.condition:.0e}); "
-                "raise ridge, tol or max_iterations",
-                ConvergenceWarning,
-                stacklevel=3,
+                "raise ridge, tol or max_iterations"
             )
         elif answer.condition * np.finfo(np.float64).eps > _NO_DIGITS:
-            warnings.warn(
+            warn_convergence(
                 f"the condition number is about {answer.condition:.0e}: the residual is {answer.residual:.1e} but the "
-                "coefficients have hardly a correct digit; raise ridge",
-                ConvergenceWarning,
-                stacklevel=3,
+                "coefficients have hardly a correct digit; raise ridge"
             )
         return answer

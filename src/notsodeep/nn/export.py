@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import warnings
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ import safetensors.torch
 import torch
 
 from notsodeep.activations import Activation, PiecewiseLinear, Smooth
-from notsodeep.checks import ConvergenceWarning, InputError, missing_extra
+from notsodeep.checks import InputError, missing_extra, warn_convergence
 from notsodeep.models import DEQ, Explicit, model_from_dict
 from notsodeep.nn.activations import bends, require_registered
 from notsodeep.nn.networks import DEQNet, ExplicitNet
@@ -56,7 +55,7 @@ def load(path: str | Path) -> DEQNet | ExplicitNet:
     except (AttributeError, KeyError, RuntimeError, TypeError, ValueError) as error:
         raise InputError(f"path={str(path)!r} is damaged: {error}") from None
     if isinstance(net, DEQNet) and net.solve_options.on_failure != "ignore" and (doubt := net.doubt()):
-        warnings.warn(doubt, ConvergenceWarning, stacklevel=2)
+        warn_convergence(doubt)
     return net
 
 

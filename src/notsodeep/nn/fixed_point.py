@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass, field
 from typing import Protocol
 
 import torch
 from torch import Tensor
 
-from notsodeep.checks import ConvergenceWarning, InputError, NotConvergedError
+from notsodeep.checks import InputError, NotConvergedError, warn_convergence
 
 __all__ = ["FixedPointMap", "SolveReport", "Stepper", "solve"]
 
@@ -211,4 +210,4 @@ def tell(report: SolveReport, what: str, on_failure: str) -> None:
     )
     if on_failure == "raise":
         raise NotConvergedError(message)
-    warnings.warn(message, ConvergenceWarning, stacklevel=4)
+    warn_convergence(message)

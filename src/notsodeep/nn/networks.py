@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import math
-import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -12,7 +11,7 @@ from typing import Any, TypeAlias
 import torch
 from torch import Tensor, nn
 
-from notsodeep.checks import ConvergenceWarning, InputError, choice, count, nearest, positive
+from notsodeep.checks import InputError, choice, count, nearest, positive, warn_convergence
 from notsodeep.models import DEQ, Explicit
 from notsodeep.nn.activations import TensorActivation
 from notsodeep.nn.fixed_point import SolveReport, require_resolvable
@@ -165,7 +164,7 @@ class DEQNet(nn.Module):
         if doubt and self.solve_options.on_failure == "raise":
             raise InputError(doubt)
         if doubt:
-            warnings.warn(doubt, ConvergenceWarning, stacklevel=3)
+            warn_convergence(doubt)
 
     def doubt(self) -> str:
         """Why the present weights do not guarantee an equilibrium; empty when they do."""
