@@ -11,6 +11,8 @@ from sklearn.kernel_ridge import KernelRidge
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GridSearchCV, StratifiedKFold
 from sklearn.neural_network import MLPClassifier
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC, LinearSVC
 
 from notsodeep import data
@@ -38,23 +40,24 @@ class OneHotKernelRidge(KernelRidge):
 
 
 def contestants() -> dict:
-    """Name, estimator and its grid. Rows have norm 1."""
+    """Name, estimator and its grid, of four shapes and four strengths for kernels. Rows have norm 1."""
     gammas = [0.5, 2.0, 8.0, 32.0]
     variances = [(0.1, 0.9, 0.0), (0.25, 0.25, 0.5), (0.6, 0.4, 0.0), (0.9, 0.1, 0.0)]
-    deq = [{"recurrent": [a], "input": [b], "bias": [c], "ridge": [0.0, 1e-2, 1e-1]} for a, b, c in variances]
+    ridges = [1e-4, 1e-3, 1e-2, 1e-1]
+    deq = [{"recurrent": [a], "input": [b], "bias": [c], "ridge": ridges} for a, b, c in variances]
     layers = [["normalized_relu"] * depth for depth in (1, 2, 4, 8)]
     options = {"normalize": "none", "dtype": "float32"}
     return {
         "DEQ-NTK (notsodeep)": (DEQKernelClassifier(kind="ntk_injected", **options), deq),
         "finite-depth NTK (notsodeep)": (
             ExplicitKernelClassifier(kind="ntk", **options),
-            {"activations": layers, "ridge": [1e-3, 1e-2, 1e-1]},
+            {"activations": layers, "ridge": ridges},
         ),
-        "SVC, rbf": (SVC(cache_size=2000), {"C": [1.0, 10.0, 100.0], "gamma": gammas}),
-        "KernelRidge, rbf": (OneHotKernelRidge(kernel="rbf"), {"alpha": [1e-3, 1e-2, 1e-1], "gamma": gammas}),
+        "SVC, rbf": (SVC(cache_size=2000), {"C": [1.0, 10.0, 100.0, 1000.0], "gamma": gammas}),
+        "KernelRidge, rbf": (OneHotKernelRidge(kernel="rbf"), {"alpha": ridges, "gamma": gammas}),
         "MLPClassifier": (
-            MLPClassifier(early_stopping=True, max_iter=60, random_state=0),
-            {"hidden_layer_sizes": [(512,), (512, 512)], "alpha": [1e-4, 1e-2], "learning_rate_init": [1e-3]},
+            make_pipeline(StandardScaler(), MLPClassifier(early_stopping=True, max_iter=60, random_state=0)),
+            {"mlpclassifier__hidden_layer_sizes": [(512,), (512, 512)], "mlpclassifier__alpha": [1e-4, 1e-2, 1.0]},
         ),
         "LinearSVC": (LinearSVC(dual="auto", max_iter=5000), {"C": [0.1, 1.0, 10.0]}),
         "LogisticRegression": (LogisticRegression(max_iter=1000), {"C": [1.0, 10.0, 100.0]}),
@@ -108,7 +111,9 @@ def compete(estimator, grid, X, y, X_test, y_test, quick: bool) -> dict:
         ended = time.perf_counter()
     return {
         "test accuracy": float(accuracy),
-        "chosen": ", ".join(f"{key}={_short(value)}" for key, value in sorted(search.best_params_.items())),
+        "chosen": ", ".join(
+            f"{key.rpartition('__')[2]}={_short(value)}" for key, value in sorted(search.best_params_.items())
+        ),
         "candidates": len(search.cv_results_["params"]),
         "tuning s": tuned - began,
         "fit s": fitted - tuned,
@@ -116,8 +121,8 @@ def compete(estimator, grid, X, y, X_test, y_test, quick: bool) -> dict:
     }
 
 
-def _short(value) -> str:
-    return f"{len(value)} layers" if isinstance(value, list) else str(value)
+def _short(key: str, value) -> str:
+    return f"{key.rpartition('__')[2]}={f'{len(value)} layers' if isinstance(value, list) else value}"
 
 
 if __name__ == "__main__":

@@ -8,11 +8,12 @@ Each record is one process and one file, ``benchmarks/records/<data>-tuned.json`
 from __future__ import annotations
 
 import json
+import math
 import sys
 import time
 
 import common
-from full_data_sets_fit_one_machine import FK20, accuracy_and_cost, images, left_out, measured, percent
+from full_data_sets_fit_one_machine import FK20, RECORDS, accuracy_and_cost, images, left_out, measured, percent
 
 AREA = "learn"
 
@@ -27,6 +28,7 @@ RIDGES = (0.0, 1e-4, 1e-3, 1e-2, 3e-2)
 SMALL_RIDGE = 1e-3  # while variances are compared
 SUBSET, FOLDS = 6000, 3  # first round
 TRAIN, HELD_OUT = 15_000, 5000  # second round
+TESTS = 10_000
 BEST_PUBLISHED = {"cifar10": 0.5977, "mnist": 0.986, "fashion-mnist": None}  # [FK20]
 
 
@@ -36,20 +38,35 @@ def run(quick: bool = False) -> dict:
     rows = [
         measured(__file__, source, f"{source}-tuned", quick) for source in chosen if f"{source}-tuned" not in absent
     ]
-    better = [row["data"] for row in rows if row["published"] and row["test accuracy"] > row["published"]]
+    judged = [row for row in rows if row["published"]]
+    gains = {row["data"]: 100 * (row["test accuracy"] - row["published"]) for row in judged}
+    rows += [] if quick else first_attempts()
     for row in rows:
+        row["± 95 %"] = f"{100 * interval(row['test accuracy']):.2f}"
         row |= {key: percent(row[key]) for key in ("published", "held-out accuracy", "test accuracy")}
     return {
         "claim": f"Machines whose variances and ridge were chosen on training images alone ({FOLDS}-fold "
         f"cross-validation of {len(GRID)} settings on {SUBSET} images, then the best for each σ_a² with {TRAIN} images "
-        f"and {HELD_OUT} held out), fitted to whole data sets",
+        f"and {HELD_OUT} others held out), fitted to whole data sets; the interval is that of {TESTS} test images",
         "target": "more than the best accuracy of [FK20]",
         "rows": rows,
-        "verdict": f"{'met' if len(better) == len([row for row in rows if row['published']]) else 'missed'}: better on "
-        f"{', '.join(better) or 'none'}"
+        "verdict": f"{'met' if gains and min(gains.values()) > 0 else 'missed'}: "
+        + ", ".join(f"{data} {gain:+.2f} points" for data, gain in gains.items())
         + "".join(edge(row) for row in rows)
         + (f"; not run yet: {', '.join(absent)}" if absent else ""),
     }
+
+
+def first_attempts() -> list[dict]:
+    """The choice made before there was a second round, kept because it came first."""
+    old = json.loads((RECORDS / "cifar10-first-round.json").read_text(encoding="utf-8"))
+    old["held-out accuracy"] = old.pop("best validated accuracy")
+    return [{**old, "data": "cifar10, first attempt: one round"}]
+
+
+def interval(accuracy: float) -> float:
+    """Half of the 95 % interval that the number of test images leaves."""
+    return 1.96 * math.sqrt(accuracy * (1 - accuracy) / TESTS)
 
 
 def edge(row: dict) -> str:
@@ -75,7 +92,7 @@ def record(source: str, quick: bool) -> dict:
 def tune(X, y, quick: bool) -> tuple:
     """Variances, ridge, and the accuracy on the images held out in the second round."""
     import numpy as np
-    from sklearn.model_selection import StratifiedKFold, train_test_split
+    from sklearn.model_selection import StratifiedKFold
 
     from notsodeep.learn import DEQKernelClassifier
 
@@ -93,14 +110,13 @@ def tune(X, y, quick: bool) -> tuple:
     finalists = {v[0]: v for v in sorted(scores, key=scores.__getitem__)}.values()  # the best for each σ_a²
 
     size, held = (900, 300) if quick else (TRAIN, HELD_OUT)
-    second = np.sort(order[: size + held])
-    rows, labels = X[second], y[second]
-    part = [train_test_split(np.arange(size + held), test_size=held, stratify=labels, random_state=0)]
-    found = {(v, SMALL_RIDGE): accuracy(v, SMALL_RIDGE, rows, labels, part) for v in finalists}
+    # images of the first round may train here, but none of them judges
+    part = [(np.sort(order[:size]), np.sort(order[size : size + held]))]
+    found = {(v, SMALL_RIDGE): accuracy(v, SMALL_RIDGE, X, y, part) for v in finalists}
     winner = max(found, key=found.__getitem__)[0]
     for relative in RIDGES:
         if (winner, relative) not in found:
-            found[winner, relative] = accuracy(winner, relative, rows, labels, part)
+            found[winner, relative] = accuracy(winner, relative, X, y, part)
     (variances, relative), best = max(found.items(), key=lambda item: item[1])
     return variances, relative / (1 - variances[0]), best
 

@@ -68,7 +68,7 @@ def test_bivariate_normal_orthant(h, k, rho):
 
 @given(
     name=st.sampled_from(["hard_tanh", "three_kinks"]),
-    rho=st.floats(-pieces._REACH, pieces._REACH),
+    rho=st.floats(-pieces.REACH, pieces.REACH),
     spans=st.tuples(st.floats(-4, 4), st.floats(-4, 4)),
 )
 def test_series_of_pieces_is_their_closed_form(name, rho, spans):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
+from contextlib import nullcontext
 
 import numpy as np
 import pytest
@@ -118,6 +119,37 @@ def test_small_signals_see_the_linear_piece(name, norm):
     exact = slope**4 * X @ X.T
     scale = np.sqrt(np.outer(np.diag(exact), np.diag(exact)))
     assert np.max(np.abs(nsd.Explicit([phi, phi]).kernel(X) - exact) / scale) < 1e-13
+
+
+@pytest.mark.parametrize("ratio", [1e-2, 1e-5, 1e-9])
+@pytest.mark.parametrize("name", ["hard_tanh", "tanh"])
+def test_a_short_row_beside_a_long_one_keeps_its_digits(name, ratio):
+    """E[φ(u)φ(v)] = φ'(0) Cov(u, v) E[φ'(u)] + O(|v|²) for short v: the correlation of K has a limit."""
+    phi = ACTIVATIONS[name] + ACTIVATIONS[name].shift
+    x, y = np.array([3.0, 1.0]), np.array([1.0, 2.0])
+
+    def correlation(model, size):
+        K = model.kernel(np.stack([x, size * y]))
+        return K[0, 1] / math.sqrt(K[0, 0] * K[1, 1])
+
+    for model in (nsd.Explicit([phi, phi]), nsd.DEQ(phi, 0.5, 0.5)):
+        limit = correlation(model, 1e-12)
+        assert abs(correlation(model, ratio) - limit) < 1e-13 + 10 * (0 if name == "hard_tanh" else ratio**2)
+    slope = nsd.moments(phi, math.sqrt(10.0)).slope
+    first = nsd.Explicit([phi]).kernel(np.stack([x, 1e-9 * y]))
+    assert first[0, 1] == pytest.approx(phi.derivative(0.0) * 1e-9 * 5 * slope, rel=1e-13)
+
+
+def test_digits_lost_far_beyond_the_kinks_are_told():
+    """A clipped line of slope 1 is nearly a sign: (2/π) arcsin ρ, from which it differs by O(1/‖x‖)."""
+    phi = nsd.activation("hard_tanh")
+    for rho, told in [(0.5, False), (0.9, True)]:
+        X = 1e5 * np.array([[1.0, 0.0], [1.2 * rho, 1.2 * math.sqrt(1 - rho**2)]])
+        with pytest.warns(nsd.ConvergenceWarning, match="far larger than") if told else nullcontext():
+            K, info = nsd.Explicit([phi]).kernel(X, return_info=True)
+        error = abs(K[0, 1] - 2 / np.pi * np.arcsin(rho))
+        assert error < 2e-5 + info.error
+        assert (info.error > 1e-9) == told
 
 
 @pytest.mark.parametrize("name", ["tanh", "swish", "hard_tanh", "softplus"])

@@ -30,7 +30,18 @@ __all__ = [
 ]
 
 
-_INNER = ("notsodeep", "torch", "sklearn", "joblib")  # packages between the caller's line and ours
+# packages that stand between the caller's line and ours
+_INNER = {
+    "concurrent",
+    "dask",
+    "distributed",
+    "joblib",
+    "multiprocessing",
+    "notsodeep",
+    "sklearn",
+    "threading",
+    "torch",
+}
 
 
 class InputError(ValueError):
@@ -50,9 +61,12 @@ class ConvergenceWarning(UserWarning):
 
 
 def warn_convergence(message: str) -> None:
-    """Warn at the first line outside this package and those that call it back: the caller's own."""
+    """Warn at the first line outside this package and those that call it back; in a thread of theirs, at our line."""
     level, frame = 1, sys._getframe(1)
-    while frame.f_globals.get("__name__", "").partition(".")[0] in _INNER and frame.f_back is not None:
+    while str(frame.f_globals.get("__name__")).partition(".")[0] in _INNER:
+        if frame.f_back is None:
+            level = 1
+            break
         level, frame = level + 1, frame.f_back
     warnings.warn(message, ConvergenceWarning, stacklevel=level + 1)
 

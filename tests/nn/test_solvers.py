@@ -134,7 +134,9 @@ def test_a_warm_start_costs_less(solver):
 def test_not_converging_is_never_silent(solver):
     x = data()
     net = nn.DEQNet(DEQ, 20, 60, solver=solver, tol=1e-12, max_iter=2, dtype=torch.float64)
-    with pytest.warns(ConvergenceWarning, match=r"forward solve did not converge for 12 of 12 samples.*max_iter") as told:
+    with pytest.warns(
+        ConvergenceWarning, match=r"forward solve did not converge for 12 of 12 samples.*max_iter"
+    ) as told:
         net(x)
     assert told[0].filename == __file__  # this line, not torch's or ours
     assert not net.last_solve.converged

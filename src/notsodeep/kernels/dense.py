@@ -108,10 +108,10 @@ class KernelBlocks(ComputedBlocks):
         return self._plan.summarise(reports)
 
     def _complaint(self, work: Summary) -> str:
-        return (
-            f"{self._plan.method} reached an estimated relative error of {work.error:.1e} only "
-            f"({self._plan.degree} terms); rows that nearly coincide need more with {self.model}"
-        )
+        found = f"{self._plan.method} reached an estimated relative error of {work.error:.1e} only"
+        if self._plan.degree:
+            return f"{found} ({self._plan.degree} terms); rows that nearly coincide need more with {self.model}"
+        return f"{found}; with {self.model} digits are lost when samples are far larger than what its kinks are apart"
 
 
 def supported(model: Any) -> DEQ | Explicit:

@@ -1,8 +1,8 @@
 """Dual activations entry by entry, and the networks made of them: explicit, finite-depth, implicit.
 
-Everything is expressed in the gap h = ½(q_i + q_j) − Λ_ij = ½E(u − v)² and its angular part
-h − ½(√q_i − √q_j)² = √(q_i q_j)(1 − ρ), which keep their digits where ρ ≈ 1. There are three ways to
-evaluate G = E[φ(u)φ(v)] and Ġ = E[φ'(u)φ'(v)]:
+Everything is expressed in the angular part √(q_i q_j) − Λ_ij = √(q_i q_j)(1 − ρ) of a covariance, which keeps its
+digits where ρ ≈ 1. It is the gap ½(q_i + q_j) − Λ_ij = ½E(u − v)² without ½(√q_i − √q_j)². There are several ways
+to evaluate G = E[φ(u)φ(v)] and Ġ = E[φ'(u)φ'(v)]:
 
 - ARC: kinks only at 0, closed form in the angle;
 - ERF, SIN, COS, GAUSSIAN: closed forms, used where a series would be long;
@@ -56,8 +56,8 @@ def _dual(
     right: Any,
     j: int,
     angular: float,
-) -> tuple[float, float, float, float]:
-    """(G, Ġ, h', h' − ½(√G_ii − √G_jj)²) at √(q_i q_j)(1 − ρ) = `angular`, with h' = ½(G_ii + G_jj) − G.
+) -> tuple[float, float, float]:
+    """(G, Ġ, √(G_ii G_jj) − G) at √(q_i q_j)(1 − ρ) = `angular`.
 
     vi, vj = E[φ²] of the two samples; left, right: their tables.
     """
@@ -71,25 +71,49 @@ def _dual(
         theta = 2.0 * math.asin(math.sqrt(eta / 2.0))
         loss = power * eta - bend * lens(theta)
         G = root * (power - loss) + left[0, i] + right[0, j] + square
+        if square == 0:  # homogeneous: nothing cancels
+            return G, power - bend * theta, root * loss
         gap = power * difference * difference / 2 + root * loss
-        if square == 0:  # homogeneous: the radial part is known, and nothing cancels
-            return G, power - bend * theta, gap, root * loss
-        return G, power - bend * theta, gap, gap - (math.sqrt(vi) - math.sqrt(vj)) ** 2 / 2
+        return G, power - bend * theta, _angular(gap, G, vi, vj)
     if type_ == SERIES:
         rho, G, d = 1.0 - eta, 0.0, 0.0
         for k in range(int(constants[0])):
             d = d * rho + G
             G = G * rho + left[k, i] * right[k, j]
         slope = d / root if root > 0 else 0.0
-        gap = (vi + vj) / 2 - G
     elif type_ == PIECES:
         G, slope = pieces_dual(constants, qi, qj, left, i, right, j, eta)
-        gap = (vi + vj) / 2 - G if eta > NEAR else pieces_loss(constants, qi, qj, left, i, right, j, eta)
+        if eta <= NEAR:
+            gap = pieces_loss(constants, qi, qj, left, i, right, j, eta)
+            return G, slope, _angular(gap, G, vi, vj)
     else:
         G, slope = _closed(type_, constants, qi, qj, root * eta)
         G += left[0, i] + right[0, j] + constants[2]
-        gap = (vi + vj) / 2 - G
-    return G, slope, gap, gap - (math.sqrt(vi) - math.sqrt(vj)) ** 2 / 2
+    return G, slope, math.sqrt(vi) * math.sqrt(vj) - G
+
+
+@_jit
+def _alike(a: float, b: float) -> bool:
+    """Whether ½(√a − √b)² is no larger than √(ab), so that the gap may be used in place of the angular part."""
+    return a <= 4.0 * b and b <= 4.0 * a
+
+
+@_jit
+def _angular(gap: float, G: float, vi: float, vj: float) -> float:
+    """√(G_ii G_jj) − G, from the gap where that keeps more digits."""
+    if _alike(vi, vj):
+        return gap - (math.sqrt(vi) - math.sqrt(vj)) ** 2 / 2
+    return math.sqrt(vi) * math.sqrt(vj) - G
+
+
+@_jit
+def _radial(numbers: Any, q: float, r: float, vi: float, vj: float, nx: float, ny: float) -> float:
+    """√(qr) − σ_a²√(G_ii G_jj) − σ_b²‖x‖‖y‖ − σ_0², where q = σ_a² G_ii + σ_b²‖x‖² + σ_0² and r likewise."""
+    recurrent, gain, bias = numbers[0], numbers[1], numbers[2]
+    if _alike(q, r):
+        spread = recurrent * (math.sqrt(vi) - math.sqrt(vj)) ** 2 + gain * (nx - ny) ** 2
+        return (spread - (math.sqrt(q) - math.sqrt(r)) ** 2) / 2
+    return math.sqrt(q) * math.sqrt(r) - recurrent * math.sqrt(vi) * math.sqrt(vj) - gain * nx * ny - bias
 
 
 @_jit
@@ -127,12 +151,11 @@ def _entry(
     if mode == IMPLICIT:
         q, r = Q[0, i], R[0, j]
         root = math.sqrt(q) * math.sqrt(r)
-        radial = (math.sqrt(q) - math.sqrt(r)) ** 2 / 2
-        drive = gain * (angular + (Q[1, i] - R[1, j]) ** 2 / 2) - radial  # row 1 holds ‖x‖
+        drive = gain * angular + _radial(numbers, q, r, V[0, i], W[0, j], Q[1, i], R[1, j])  # row 1 holds ‖x‖
         part = min(max(drive, 0.0), 2 * root)
         G, slope, residual = 0.0, 0.0, 0.0
         for _ in range(100):
-            G, slope, loss, _part = _dual(types[0], constants[0], q, r, V[0, i], W[0, j], left[0], i, right[0], j, part)
+            G, slope, loss = _dual(types[0], constants[0], q, r, V[0, i], W[0, j], left[0], i, right[0], j, part)
             excess = part - drive - recurrent * loss
             residual = abs(excess) / root if root > 0 else 0.0
             proposal = min(max(part - excess / (1 - recurrent * slope), 0.0), 2 * root)
@@ -145,28 +168,29 @@ def _entry(
         result[0], result[1], result[2] = G, slope, recurrent * G + gain * product + bias
         return residual
     covariance, part, tangent, frozen = product, angular, product, 0.0
-    gap = angular + (math.sqrt(Q[0, i]) - math.sqrt(R[0, j])) ** 2 / 2
     result[5], result[6] = 0.0, -1.0
     for level in range(levels):
         root = math.sqrt(Q[level, i]) * math.sqrt(R[level, j])
         if root > 0:
             rho = min(max(1 - part / root, -1.0), 1.0)
             result[5], result[6] = max(result[5], abs(rho)), max(result[6], -rho)
-        G, slope, loss, next_part = _dual(
+        G, slope, loss = _dual(
             types[level], constants[level], Q[level, i], R[level, j], V[level, i], W[level, j],
             left[level], i, right[level], j, part,
         )  # fmt: skip
         result[0], result[1], result[2] = G, slope, covariance
         if mode == EXPLICIT:
             tangent = G + slope * tangent  # Θˡ = Gˡ + Ġˡ Θˡ⁻¹
-            covariance, part = G, next_part
+            covariance, part = G, loss
         else:
             frozen = G + recurrent * slope * frozen if level else G
             result[3], result[4] = tangent, frozen
             covariance = recurrent * G + gain * product + bias
             if level + 1 < levels:
-                radial = (math.sqrt(Q[level + 1, i]) - math.sqrt(R[level + 1, j])) ** 2 / 2
-                part = recurrent * loss + gain * gap - radial
+                part = recurrent * loss + gain * angular + _radial(
+                    numbers, Q[level + 1, i], R[level + 1, j], V[level, i], W[level, j],
+                    math.sqrt(Q[0, i]), math.sqrt(R[0, j]),
+                )  # fmt: skip
             tangent = covariance + recurrent * slope * tangent  # Θ⁽ʰ⁾ = Λ⁽ʰ⁾ + σ_a² Ġ⁽ʰ⁾ Θ⁽ʰ⁻¹⁾ [FK20, Thm 1]
     if mode == EXPLICIT:
         result[3] = tangent

@@ -17,11 +17,12 @@ from typing import Any
 import numba
 import numpy as np
 
-__all__ = ["NEAR", "ORDERS", "pieces_dual", "pieces_loss"]
+__all__ = ["NEAR", "ORDERS", "REACH", "pieces_dual", "pieces_loss"]
 
 NEAR = 1e-3  # 1 − ρ below which ½(G_ii + G_jj) − G is integrated instead of subtracted
 ORDERS = 96  # Hermite coefficients a sample
-_REACH = 0.68  # largest |ρ| of the series: 96·0.68⁹⁵ is 1e-14, and the last coefficients are below 1e-3
+# largest |ρ| of the series: what is left out is at most |ρ|⁹⁶√(G_ii G_jj) of G and |ρ|⁹⁵√(Ġ_ii Ġ_jj) of Ġ, 1e-16
+REACH = 0.68
 _TINY = 1e-140  # √(q_i q_j) below which products of coefficients lose digits
 _jit = numba.njit(nogil=True, cache=True, error_model="numpy", fastmath={"contract", "nsz"})
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(16)
@@ -100,7 +101,7 @@ def pieces_dual(
 ) -> tuple[float, float]:
     """E[φ(u)φ(v)] and E[φ'(u)φ'(v)] for variances q_i, q_j and correlation 1 − η."""
     root, rho = math.sqrt(qi) * math.sqrt(qj), 1.0 - eta
-    if abs(rho) <= _REACH and root > _TINY:
+    if abs(rho) <= REACH and root > _TINY:
         return _series(3 * int(constants[2]), root, left, i, right, j, rho)
     return _closed(constants, qi, qj, left, i, right, j, eta)
 

@@ -254,7 +254,7 @@ def _cosine(
         return None
     dtype = left.rows.dtype
     unit = 1.0 if homogeneous else float(np.mean(lengths[0]))
-    function = _cosine_function(model, unit, kinds, depth)
+    function, cancelled = _cosine_function(model, unit, kinds, depth)
     smooth = all(not phi.kinks for phi in activations)
     variables = [Variable("t")] if smooth else [Variable("u"), Variable("above", math.sqrt(2))]
     polynomial = fit(lambda u: function(u)[0], math.sqrt(2), variables, dtype)
@@ -269,9 +269,8 @@ def _cosine(
         exact.append(np.stack([a, zero, radius]))
     cut = -1.0 if smooth else _cut(left, kinds)
     residual = function(np.linspace(0, math.sqrt(2), 200))[1]
-    error = max(level.error for level in levels) + _sensitivity(
-        lambda u: function(u)[0], cut, _rounding(left), math.sqrt(2), opposite=cut > 0
-    )
+    sensitivity = _sensitivity(lambda u: function(u)[0], cut, _rounding(left), math.sqrt(2), opposite=cut > 0)
+    error = max(level.error for level in levels) + cancelled + sensitivity
     common = (*_sides(left.exact, right.exact, axis=0), *_sides(*rows), *_sides(*exact), 0.0, cut)
     modes = np.zeros(len(kinds), dtype=np.int64)
     return _polynomial_plan(
@@ -281,8 +280,8 @@ def _cosine(
 
 def _cosine_function(
     model: DEQ | Explicit, length: float, kinds: tuple[str, ...], depth: int | None
-) -> Callable[[Array], tuple[Array, float]]:
-    """Return u = √(1 − cos) ↦ kernels of two samples of this length, with the worst residual."""
+) -> tuple[Callable[[Array], tuple[Array, float]], float]:
+    """Return u = √(1 − cos) ↦ kernels of two samples of this length, with the worst residual; and its rounding."""
     sample = Samples.of(np.array([[length]]), np.dtype(np.float64))
     network = Network.of(model, (sample,), (network_levels(model, sample, depth),), depth)
     codes = np.array(kind_codes(kinds))
@@ -295,7 +294,7 @@ def _cosine_function(
         )
         return out, float(residual)
 
-    return values
+    return values, max(d.rounding(1.0) for d in network.duals)
 
 
 # --- pair by pair -----------------------------------------------------------------------
@@ -381,17 +380,18 @@ def _general(
         *_sides(left.exact, right.exact, axis=0), *_sides(left.factor, right.factor), *_sides(*lengths), cut,
         *network.shared, *(PerSample(0, a) for a in first), *(PerSample(1, a) for a in last), codes,
     )  # fmt: skip
-    error = level_error + max(d.error for d in network.duals) + 1e2 * _rounding(left)
-    kinked = any(d.type != SERIES for d in network.duals) and codes.max() > 1
+    duals = [replace(d, tables=()) for d in network.duals]  # the plan's arguments hold them
+    error = level_error + max(d.error for d in duals) + 1e2 * _rounding(left)
+    kinked = any(d.type != SERIES for d in duals) and codes.max() > 1
 
     def summarise(results: list[Any]) -> Summary:
         residual, nearest, opposite = (max(r[k] for r in results) for k in range(3))
-        total = error + max(_truncation(d, nearest) for d in network.duals)
+        total = error + max(_truncation(d, nearest) + d.rounding(nearest) for d in duals)
         if kinked:  # slopes go like √(1 + ρ) for nearly opposite rows, whose 1 + ρ is only known to rounding
             total += _rounding(left) / math.sqrt(max(1 - opposite, _rounding(left)))
         return Summary(residual, total, recomputed=sum(r[3] for r in results))
 
-    return Plan("layer by layer", layered_pass, arguments, summarise, degree=max(d.terms for d in network.duals))
+    return Plan("layer by layer", layered_pass, arguments, summarise, degree=max(d.terms for d in duals))
 
 
 def _skippable(found: Dual, single: bool, buckets: int = 64) -> Array:

@@ -15,7 +15,7 @@ from notsodeep.activations import Activation, PiecewiseLinear, Smooth
 from notsodeep.gaussian import hermite_coefficients, hermite_polynomials, hermite_table, moments
 from notsodeep.kernels.arc import Arc
 from notsodeep.kernels.layers import ARC, COS, ERF, GAUSSIAN, PIECES, SERIES, SIN
-from notsodeep.kernels.pieces import ORDERS
+from notsodeep.kernels.pieces import ORDERS, REACH
 from notsodeep.kernels.tabulate import tabulate
 
 __all__ = ["Dual", "dual"]
@@ -37,6 +37,13 @@ class Dual:
     error: float = 0.0
     tail: Array | None = None  # SERIES: a_k² at the largest variance, for the truncation estimate
     terms: int = 0
+    cancelled: float = 0.0  # PIECES: what rounding costs where terms larger than G cancel, relative to √(G_ii G_jj)
+
+    def rounding(self, correlation: float) -> float:
+        """Relative error of G by cancellation while |ρ| ≤ `correlation`: the series loses half of the digits only."""
+        if correlation > REACH:
+            return self.cancelled
+        return math.sqrt(self.cancelled * float(np.finfo(np.float64).eps))
 
 
 def dual(phi: Activation, *variances: Array, single: bool = False) -> Dual:
@@ -70,7 +77,8 @@ def _pieces(phi: Activation, shape: PiecewiseLinear, variances: tuple[Array, ...
     distances = signs * kinks
     constants = np.concatenate([[-phi.shift, slopes[origin], kinks.size], distances, np.diff(slopes), signs])
     order = np.arange(2, ORDERS)[:, None]
-    tables = []
+    total = np.abs(slopes[origin]) + np.abs(np.diff(slopes)).sum()  # terms are of size (total²)√(q_i q_j)
+    tables, worst = [], 0.0
     for q in variances:
         root = np.sqrt(q)
         table = np.empty((3 * kinks.size + ORDERS, q.size))
@@ -92,7 +100,10 @@ def _pieces(phi: Activation, shape: PiecewiseLinear, variances: tuple[Array, ...
             series[2:] += bend * sign**order * higher
         table[3 * kinks.size :] = series[::-1]
         tables.append(table)
-    return Dual(PIECES, constants, tuple(tables))
+        power = np.sum(series**2, axis=0)
+        ratio = np.divide(total**2 * q, power, out=np.zeros_like(q), where=power > 0)
+        worst = max(worst, float(ratio.max()))
+    return Dual(PIECES, constants, tuple(tables), cancelled=worst * float(np.finfo(np.float64).eps))
 
 
 @lru_cache(maxsize=64)
