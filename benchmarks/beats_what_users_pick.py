@@ -111,9 +111,7 @@ def compete(estimator, grid, X, y, X_test, y_test, quick: bool) -> dict:
         ended = time.perf_counter()
     return {
         "test accuracy": float(accuracy),
-        "chosen": ", ".join(
-            f"{key.rpartition('__')[2]}={_short(value)}" for key, value in sorted(search.best_params_.items())
-        ),
+        "chosen": ", ".join(_short(key, value) for key, value in sorted(search.best_params_.items())),
         "candidates": len(search.cv_results_["params"]),
         "tuning s": tuned - began,
         "fit s": fitted - tuned,
