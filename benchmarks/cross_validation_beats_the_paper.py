@@ -29,7 +29,7 @@ SMALL_RIDGE = 1e-3  # while variances are compared
 SUBSET, FOLDS = 6000, 3  # first round
 TRAIN, HELD_OUT = 15_000, 5000  # second round
 TESTS = 10_000
-BEST_PUBLISHED = {"cifar10": 0.5977, "mnist": 0.986, "fashion-mnist": None}  # [FK20]
+BEST_PUBLISHED = {"cifar10": 0.5977, "mnist": 0.986}  # [FK20]
 
 
 def run(quick: bool = False) -> dict:
@@ -38,8 +38,7 @@ def run(quick: bool = False) -> dict:
     rows = [
         measured(__file__, source, f"{source}-tuned", quick) for source in chosen if f"{source}-tuned" not in absent
     ]
-    judged = [row for row in rows if row["published"]]
-    gains = {row["data"]: 100 * (row["test accuracy"] - row["published"]) for row in judged}
+    gains = {row["data"]: 100 * (row["test accuracy"] - row["published"]) for row in rows}
     rows += [] if quick else first_attempts()
     for row in rows:
         row["± 95 %"] = f"{100 * interval(row['test accuracy']):.2f}"
