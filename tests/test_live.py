@@ -1,9 +1,8 @@
-"""Matplotlib figures as interactive plots, and the page of the reproductions."""
+"""Matplotlib figures as interactive plots."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,7 +11,6 @@ import pytest
 from notsodeep import InputError
 from notsodeep.report.live import from_matplotlib
 from notsodeep.report.page import Section, render
-from notsodeep.report.reproduction_page import reproduction_page
 from notsodeep.report.style import COLORS, style
 
 X = np.array([1.0, 2.0, 4.0])
@@ -94,26 +92,9 @@ def test_what_is_not_known_is_refused(plt: Any) -> None:
         from_matplotlib(figure)
 
 
-def test_the_page_of_the_reproductions(plt: Any, tmp_path: Path) -> None:
-    common = {"paper": "[Ling24] Fig. 1", "title": "Errors", "assumptions": ["p/n = 0.8."], "folder": str(tmp_path)}
-    check = {"what": "slope", "paper": "-0.5", "measured": "-0.49 ± 0.02", "agrees": True, "why": ""}
-    wrong = {**check, "agrees": False, "why": "a misprint"}
-    told = {"paper_says": "falls", "we_measure": "falls too", "verdict": "agrees", "checks": [check]}
+def test_mathtext_becomes_letters(plt: Any) -> None:
     figure, axis = plt.subplots()
     axis.plot(X, X)
-    figure.savefig(tmp_path / "figure.png")
-    records = [
-        {"name": "ling24-fig1", **common, **told},
-        {"name": "ling24-fig4", **common, **told, "verdict": "disagrees", "checks": [wrong]},
-        {"name": "fk20-table1", "paper": "[FK20] Table 1", "title": "Accuracy", "error": "no data"},
-    ]
-    page = reproduction_page(records, {"ling24-fig1": from_matplotlib(figure)})
-    assert page.count('class="plot"') == 1
-    assert page.count("data:image/png") == 1  # the second has no live plot
-    assert '<a href="#ling24-fig4">ling24-fig4</a>' in page
-    assert "<strong>Verdict:</strong> disagrees." in page
-    assert "<td>no: a misprint</td>" in page
-    assert "<td>-0.49 ± 0.02</td><td>yes</td>" in page
-    assert "<strong>Not run:</strong> no data" in page
-    assert "<dt>figures and tables redone</dt><dd>2</dd>" in page
-    assert "<dt>agree, wholly or in part</dt><dd>1</dd>" in page
+    axis.set_title(r"$\|\Sigma-\bar{\Sigma}\|\,/\,\sigma_a^2$ \alpha")
+    (plot,) = from_matplotlib(figure)
+    assert plot.title == "‖Σ-Σ̄‖\u2009/\u2009σa2 α"

@@ -98,6 +98,8 @@ def test_a_killed_run_is_resumed_and_redoes_nothing(tmp_path: Path) -> None:
     assert sum(calls.values()) <= 9  # only the trial that was under way is done again
     content = json.loads((tmp_path / "out" / "example" / "verdict.json").read_text())
     assert content["trials"] == {"total": 8, "measured": 8 - len(finished), "reused": len(finished)}
+    kept = [json.loads(path.read_text()) for path in (tmp_path / "out" / "example" / "trials").iterdir()]
+    assert content["trial_seconds"] == pytest.approx(sum(trial["seconds"] for trial in kept), abs=0.051)
 
 
 def test_trials_are_kept_by_settings_revision_and_entry(tmp_path: Path) -> None:

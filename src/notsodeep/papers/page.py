@@ -27,7 +27,10 @@ def page(records: Sequence[Mapping[str, Any]], entries: Sequence[Entry], out: Pa
     if quick:
         text += "\n\n**These are quick runs with small sizes: they show that all works, and prove nothing.**"
     rows = [(f"[{one['name']}](#{one['name']})", one["paper"], _verdict(one), *_effort(one)) for one in records]
-    lead: list[Part] = [Prose(text), Table(("entry", "where", "verdict", "trials", "seconds"), rows, numbers=False)]
+    lead: list[Part] = [
+        Prose(text),
+        Table(("entry", "where", "verdict", "trials", "their seconds"), rows, numbers=False),
+    ]
     sections = [_section(record, entry, out) for record, entry in zip(records, entries, strict=True)]
     return render("The papers, redone", sections, lead)
 
@@ -37,7 +40,7 @@ def _verdict(record: Mapping[str, Any]) -> str:
 
 
 def _effort(record: Mapping[str, Any]) -> tuple[str, str]:
-    return ("–", "–") if "error" in record else (str(record["trials"]["total"]), f"{record['seconds']:.0f}")
+    return ("–", "–") if "error" in record else (str(record["trials"]["total"]), f"{record['trial_seconds']:.0f}")
 
 
 def _section(record: Mapping[str, Any], entry: Entry, out: Path) -> Section:

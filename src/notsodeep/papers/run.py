@@ -76,6 +76,7 @@ def reproduce(
         "assumptions": list(entry.assumptions),
         "trials": {"total": len(plan), "measured": trials.measured, "reused": trials.reused},
         "seconds": round(time.perf_counter() - began, 1),
+        "trial_seconds": round(trials.seconds, 1),
         "files": files,
         "version": __version__,
     }

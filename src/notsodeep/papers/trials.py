@@ -33,6 +33,8 @@ class Trials:
     ----------
     measured, reused : int
         How many trials were computed by this object and how many it found.
+    seconds : float
+        What all of them took when they were computed.
 
     Examples
     --------
@@ -49,32 +51,35 @@ class Trials:
         self.folder = folder
         self.identity = {"entry": name, "revision": revision, "version": __version__}
         self.measured = self.reused = 0
+        self.seconds = 0.0
 
     def path(self, settings: Settings) -> Path:
         """Where the numbers of these settings are kept."""
         text = json.dumps({**self.identity, "settings": dict(settings)}, sort_keys=True, allow_nan=False)
         return self.folder / f"{hashlib.sha256(text.encode()).hexdigest()[:20]}.json"
 
-    def find(self, settings: Settings) -> dict[str, Any] | None:
-        """The numbers, if they are here and whole."""
+    def find(self, settings: Settings) -> tuple[dict[str, Any], float] | None:
+        """The numbers and the seconds they took, if they are here and whole."""
         try:
             content = json.loads(self.path(settings).read_text(encoding="utf-8"))
-            return dict(content["numbers"])
+            return dict(content["numbers"]), float(content["seconds"])
         except (FileNotFoundError, json.JSONDecodeError, UnicodeDecodeError, KeyError, TypeError, ValueError):
             return None
 
     def get(self, settings: Settings, measure: Callable[..., dict[str, Any]]) -> dict[str, Any]:
         """Settings and numbers in one row; `measure` is called only if they are not here yet."""
-        numbers = self.find(settings)
-        if numbers is not None:
+        found = self.find(settings)
+        if found is not None:
             self.reused += 1
-            return {**settings, **numbers}
+            self.seconds += found[1]
+            return {**settings, **found[0]}
         began = time.perf_counter()
         numbers = measure(**settings)
         seconds = round(time.perf_counter() - began, 3)
         content = {**self.identity, "settings": dict(settings), "numbers": numbers, "seconds": seconds}
         write_text(self.path(settings), json.dumps(content, allow_nan=False) + "\n")
         self.measured += 1
+        self.seconds += seconds
         return {**settings, **numbers}
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import unicodedata
 from typing import Any
 
 import numpy as np
@@ -214,11 +215,22 @@ def _faded(value: Any, alpha: float | None) -> str:
 
 
 def _html(text: str) -> str:
-    """Mathtext as far as labels use it: powers, indices, bars, norms."""
+    """Mathtext as far as labels use it: Greek letters, powers, indices, bars, norms, thin spaces."""
+    if "$" in text:
+        text = re.sub(r"\\([A-Za-z][a-z]+)", _greek, text).replace("\\,", "\u2009")
     text = re.sub(r"\\bar\{(\w)\}|\\bar (\w)", lambda m: f"{m[1] or m[2]}\u0304", text).replace("\\|", "‖")
     text = re.sub(r"\^\{([^}]*)\}|\^(\w)", lambda m: f"<sup>{m[1] or m[2]}</sup>", text) if "$" in text else text
     text = re.sub(r"_\{([^}]*)\}|_(\w)", lambda m: f"<sub>{m[1] or m[2]}</sub>", text) if "$" in text else text
     return text.replace("$", "").replace("\\", "").replace("\n", "<br>")
+
+
+def _greek(command: re.Match[str]) -> str:
+    """The letter of \\Sigma or \\sigma; any other command as it is."""
+    case = "CAPITAL" if command[1][0].isupper() else "SMALL"
+    try:
+        return unicodedata.lookup(f"GREEK {case} LETTER {command[1].upper()}")
+    except KeyError:
+        return command[0]
 
 
 def _plain(text: str) -> str:
