@@ -76,7 +76,8 @@ def run(quick: bool = False) -> dict:
             rows.append({"data": name, "method": title, **compete(estimator, grid, X, y, X_test, y_test, quick)})
     return {
         "claim": "On the same split, each method tuned by cross-validation on the same training subset, the DEQ-NTK "
-        "is more accurate than what one would pick from scikit-learn",
+        f"is more accurate than what one would pick from scikit-learn ({TRAIN} training images, grids on {TUNE} of "
+        f"them, {TEST} test images)",
         "target": "highest test accuracy on every data set",
         "rows": rows,
         "verdict": judge(rows),
@@ -84,16 +85,15 @@ def run(quick: bool = False) -> dict:
 
 
 def judge(rows: list[dict]) -> str:
-    """Whether anything that is not ours is more accurate."""
+    """Whatever is more accurate than the DEQ-NTK, our other kernel included."""
     losses = []
     for name in dict.fromkeys(row["data"] for row in rows):
-        own = next(r["test accuracy"] for r in rows if r["data"] == name and r["method"].startswith("DEQ"))
-        best = max(
-            (r for r in rows if r["data"] == name and "notsodeep" not in r["method"]), key=lambda r: r["test accuracy"]
-        )
-        if best["test accuracy"] > own:
-            losses.append(f"{best['method']} on {name}")
-    return f"missed: beaten by {', '.join(losses)}" if losses else "met"
+        here = [row for row in rows if row["data"] == name]
+        own = next(row["test accuracy"] for row in here if row["method"].startswith("DEQ"))
+        better = [row["method"] for row in here if row["test accuracy"] > own]
+        if better:
+            losses.append(f"{' and '.join(better)} on {name}")
+    return f"missed: beaten by {'; '.join(losses)}" if losses else "met"
 
 
 def compete(estimator, grid, X, y, X_test, y_test, quick: bool) -> dict:

@@ -24,17 +24,20 @@ SIZES = (8000, 16_000)
 def run(quick: bool = False) -> dict[str, Any]:
     """Return the claim, its rows and the verdict."""
     rows = [apart(n, dtype) for n in ((1000, 2000) if quick else SIZES) for dtype in ("float64", "float32")]
-    worst = max((row["ratio"] for row in rows if row["dtype"] == "float64" and row["ratio"]), default=float("nan"))
+    worst = {
+        dtype: max((row["ratio"] for row in rows if row["dtype"] == dtype and row["ratio"]), default=float("nan"))
+        for dtype in ("float64", "float32")
+    }
     wrong = [row for row in rows if row["backward error"] > 100 * np.finfo(row["dtype"]).eps]
     crashed = [f"{row['dtype']} at n = {row['n']}" for row in rows if row["ratio"] is None]
-    met = worst <= 1 and not wrong and not crashed
+    met = worst["float64"] <= 1 and not wrong and not crashed
     return {
         "claim": "The blocked Cholesky factorisation, which reports progress, can be interrupted and keeps the kernel "
         "above the diagonal, takes no longer than LAPACK through SciPy (time ratio)",
         "target": "float64: ratio ≤ 1 at every size; backward error at rounding level",
         "rows": rows,
-        "verdict": f"{'met' if met else 'missed'}: worst float64 ratio {worst:.2f}, "
-        f"float32 up to {max(row['GFLOP/s'] for row in rows):.0f} GFLOP/s"
+        "verdict": f"{'met' if met else 'missed'}: worst ratio "
+        + ", ".join(f"{ratio:.2f} ({dtype})" for dtype, ratio in worst.items())
         + (f"; LAPACK on two threads crashed the process: {', '.join(crashed)}" if crashed else ""),
     }
 

@@ -13,7 +13,7 @@ HEAD = """# Gallery
 
 Figures and tables of the papers, redone by `notsodeep reproduce NAME`. Each says what the paper reports, what was
 measured here, and whether the two agree; where they do not, why. This page is written by
-`python -m docs.gallery out/papers`.
+`python -m docs.gallery out/papers`; [theory](theory.md) lists the papers.
 """
 
 
@@ -57,10 +57,9 @@ def _entry(record: dict[str, Any], has_figure: bool) -> str:
         lines += [f"- {text}" for text in record["assumptions"]]
     trials = record.get("trials", {}).get("total")
     if trials is not None:
-        lines += [
-            "",
-            f"*{trials} trials; again with* `notsodeep reproduce {name}{' --quick' if record['quick'] else ''}`",
-        ]
+        counted = f"{trials} trial{'s' if trials != 1 else ''}"
+        command = f"notsodeep reproduce {name}{' --quick' if record['quick'] else ''}"
+        lines += ["", f"*{counted}; again with* `{command}`"]
     return "\n".join([*lines, ""])
 
 

@@ -149,14 +149,15 @@ def _entry(table: int) -> Entry:
         full={"dense": (None, None, 1), **({"convolutional": (2000, None, 3)} if table == 2 else {})},
         assumptions=(
             f"Table {table} is taken to be the one on {'/'.join(_data(table))}",
-            "raw pixels, each image divided by its norm; one-hot targets 0.9 and −0.1; no ridge; the kernel is the one "
-            "called ntk_injected here",
+            "raw pixels, each image divided by its norm; one-hot targets 0.9 and −0.1; no ridge"
+            f"{' without convolution' if table == 2 else ''}; the kernel is the one called ntk_injected here",
             *(
                 (
                     "which of the printed accuracies belongs to which variances is as listed here",
                     "convolutional: 3×3 filters, each pixel divided by its norm over channels, the normalisation that "
                     "makes the theorem true at the border, and 2000 random training images a repetition; a ridge of "
-                    f"{LEAST_RIDGE:g}·K(x, x), because all grey photographs are then one image, whatever they show",
+                    f"{LEAST_RIDGE:g}·K(x, x), because pixels of norm 1 make all grey photographs equal and the "
+                    "matrix singular",
                 )
                 if table == 2
                 else ()

@@ -144,9 +144,12 @@ def judge(rows: Sequence[Row]) -> Judgement:
                 Check(
                     f"{name}: the design matters",
                     "closer to the DEQ than the same network without it",
-                    f"{100 * gaps['matched']:.2g} against {100 * gaps['unmatched']:.2g} points",
+                    f"{100 * gaps['matched']:.2g} points from the DEQ with the design, "
+                    f"{100 * gaps['unmatched']:.2g} without",
                     gaps["matched"] < gaps["unmatched"],
-                    f"both are within {100 * TOLERATED:g} points of the DEQ" if gaps["unmatched"] <= TOLERATED else "",
+                    f"both are within {100 * TOLERATED:g} points: accuracy does not tell them apart"
+                    if gaps["unmatched"] <= TOLERATED
+                    else "",
                 )
             )
             widest = select(part, width=max(row["width"] for row in part))

@@ -240,7 +240,7 @@ FURTHER = (
         "hard tanh",
         "[Ling24] App. D",
         "E[σ'], E[σ²] of the hard tanh",
-        "those of a·clip; printed are a·sin + c·cos",
+        "those of a·clip (printed are those of a·sin + c·cos)",
         "hard_tanh",
         "ck",
         lambda s: sine_weights(s.stats.tau0),
