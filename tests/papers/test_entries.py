@@ -117,8 +117,8 @@ def test_printed_norms_are_compared() -> None:
     kept = {check.what + check.paper: check.agrees for check in judgement.checks}
     assert kept["norm for ReLU on GMM0.26"]
     assert not kept["norm for Tanh on GMM0.81"]
-    assert kept["eigenvalues for ReLU on GMMthose of the equivalent"]
-    assert not kept["eigenvalues for ReLU on GMMthose of our limiting law"]
+    assert kept["eigenvalues for ReLU on GMMas those of the equivalent"]
+    assert not kept["eigenvalues for ReLU on GMMnot in the paper: as in our limiting law"]
 
 
 def test_a_misprint_that_decays_would_be_called_right() -> None:
