@@ -90,7 +90,8 @@ def test_the_page_in_a_browser(page: Path, tmp_path: Path) -> None:
         assert browser.execute_script("return location.hash") == "#band"
         ground = "return getComputedStyle(document.body).backgroundColor"
         before = browser.execute_script(ground)
-        browser.execute_script("window.scrollTo(0, 0)")
+        wait(lambda: browser.execute_script("return window.scrollY") > 0)  # the link scrolls when it is ready
+        wait(lambda: browser.execute_script("window.scrollTo({top: 0, behavior: 'instant'}); return scrollY") == 0)
         browser.find_element("id", "theme").click()
         assert browser.execute_script(ground) != before
         assert browser.execute_script("return document.documentElement.scrollWidth <= window.innerWidth")
