@@ -63,7 +63,7 @@ def test_bivariate_normal_orthant(h, k, rho):
                 else [h, top]
             )
             expected = mp.quad(lambda x: mp.npdf(x) * mp.ncdf((rho * x - k) / spread), edges)
-    assert _orthant(h, k, 1 - rho) == pytest.approx(float(expected), abs=5e-15)
+    assert _orthant(h, k, 1 - rho, 1 + rho) == pytest.approx(float(expected), abs=5e-15)
 
 
 @given(
@@ -76,7 +76,7 @@ def test_series_of_pieces_is_their_closed_form(name, rho, spans):
     q = 10.0 ** np.array(spans)
     found = dual(ACTIVATIONS[name], q)
     (table,) = found.tables
-    arguments = found.constants, *q, table, 0, table, 1, 1.0 - rho
+    arguments = found.constants, *q, table, 0, table, 1, 1.0 - rho, 1.0 + rho
     G, slope = pieces.pieces_dual(*arguments)
     G_closed, slope_closed = pieces._closed(*arguments)
     powers = nsd.Explicit([ACTIVATIONS[name]]).kernel_diag(np.sqrt(q)[:, None])

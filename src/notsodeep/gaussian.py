@@ -75,9 +75,9 @@ def moments(activation: Activation, tau: float) -> Moments:
     2.0
     """
     scale, stretch = activation.scale, activation.stretch
-    base = _shape_moments(activation.shape, stretch * positive(tau, "tau"))
+    base, level = _shape_moments(activation.shape, stretch * positive(tau, "tau"))
     # φ(x) = scale·g(stretch·x) − offset
-    offset = activation.shift - scale * activation.shape.origin
+    offset = activation.shift - scale * level
     mean = scale * base.mean - offset
     return Moments(
         mean=mean,
@@ -90,11 +90,13 @@ def moments(activation: Activation, tau: float) -> Moments:
 
 
 @lru_cache(maxsize=4096)
-def _shape_moments(shape: PiecewiseLinear | Smooth | Custom, tau: float) -> Moments:
-    """Moments of g = φ₀ − φ₀(0), shared by all scales and shifts."""
+def _shape_moments(shape: PiecewiseLinear | Smooth | Custom, tau: float) -> tuple[Moments, float]:
+    """Moments of g = φ₀ − level, shared by all scales and shifts, and the level: φ₀(0), or 0 where that is far away."""
     if isinstance(shape, PiecewiseLinear):
-        return _piecewise_linear(shape, tau)
-    return _closed_form(shape, tau) or _by_quadrature(shape, tau)
+        return _piecewise_linear(shape, tau), 0.0
+    if isinstance(shape, Smooth) and shape.name == "gaussian" and tau > 1:
+        return _far_gaussian(tau * tau), 0.0
+    return _closed_form(shape, tau) or _by_quadrature(shape, tau), shape.origin
 
 
 # --- closed forms -----------------------------------------------------------------------
@@ -153,6 +155,12 @@ def _gaussian(q: float) -> Moments:
         power_curvature=2 * q / (one * two * (one + two)) * (one**-2 + 1 / (one * two) + two**-2),
         slope_power=q * two**-3,
     )
+
+
+def _far_gaussian(q: float) -> Moments:
+    """Moments of exp(−x²/2) itself, which is small nearly everywhere when q is large."""
+    one, two = math.sqrt(1 + q), math.sqrt(1 + 2 * q)
+    return Moments(1 / one, 0.0, -(one**-3), 1 / two, -2 * two**-3, q * two**-3)
 
 
 def _gelu(q: float) -> Moments:

@@ -13,11 +13,11 @@ from notsodeep.checks import matrix
 from notsodeep.kernels.blocks import Blocks, precision_of
 from notsodeep.kernels.conv import ConvBlocks
 from notsodeep.kernels.deliver import deliver
-from notsodeep.kernels.dense import KernelBlocks, check_depth, exact_diagonal, supported
+from notsodeep.kernels.dense import KernelBlocks, check_depth, supported
 from notsodeep.kernels.info import ConvInfo, KernelInfo
 from notsodeep.kernels.kinds import requested_kinds
 from notsodeep.kernels.plans import network_levels
-from notsodeep.kernels.samples import Samples
+from notsodeep.kernels.samples import Samples, exact_diagonal
 from notsodeep.models import DEQ, ConvDEQ, Explicit
 from notsodeep.progress import Progress, compilation
 
@@ -66,7 +66,7 @@ def kernel(
     progress : bool or callable, optional
         ``callable(done, total)``, or whether to show a bar; by default a terminal sees one when the call is long.
     return_info : bool
-        Also return a :class:`KernelInfo`: method, degree, residual and estimated error.
+        Also return a :class:`KernelInfo`: method, degree, residual and a bound of the error.
 
     Returns
     -------

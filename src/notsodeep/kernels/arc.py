@@ -64,24 +64,26 @@ class Arc:
         """1 − t as a function of θ."""
         return 2 * np.sin(theta / 2) ** 2 + self.g * lens_of(theta)
 
-    def angle(self, u: Array) -> Array:
-        """θ for u = √(1 − t), by Newton from above on an increasing function (bisection keeps it in [0, π])."""
+    def angle(self, u: Array, room: Array | None = None) -> Array:
+        """θ for u = √(1 − t), by Newton on an increasing function (bisection keeps it in [0, π]).
+
+        `room` = largest² − u² with all its digits, where u is so close to the largest that a subtraction loses them.
+        """
         gap = np.asarray(u, dtype=np.float64) ** 2
-        low, high = np.zeros_like(gap), np.full_like(gap, math.pi)
-        theta = np.minimum(2 * np.arcsin(np.minimum(np.sqrt(gap / 2), 1.0)), math.pi)
-        for _ in range(80):
-            excess = self.gap(theta) - gap
-            low, high = np.where(excess < 0, theta, low), np.where(excess > 0, theta, high)
-            slope = np.sin(theta) * (1 + self.g * theta)
-            step = np.divide(excess, slope, out=np.zeros_like(gap), where=slope > 1e-300)
-            proposal = theta - step
-            outside = (proposal < low) | (proposal > high)
-            proposal = np.where(outside, (low + high) / 2, proposal)
-            done = np.abs(proposal - theta) <= 4e-16 * theta
-            theta = proposal
-            if np.all(done):
-                break
-        return theta
+        start = np.minimum(2 * np.arcsin(np.minimum(np.sqrt(gap / 2), 1.0)), math.pi)
+        theta = _increasing(self.gap, lambda x: np.sin(x) * (1 + self.g * x), gap, start)
+        if room is None:
+            return theta
+        # measured from θ = π: 2 + gπ − (1 − t) = 2 sin²(x/2)(1 + gπ) − g (sin x − x cos x) with x = π − θ
+        wide = 1 + self.g * math.pi
+        start = 2 * np.arcsin(np.minimum(np.sqrt(room / (2 * wide)), 1.0))
+        other = _increasing(
+            lambda x: 2 * wide * np.sin(x / 2) ** 2 - self.g * lens_of(x),
+            lambda x: np.sin(x) * (wide - self.g * x),
+            np.asarray(room),
+            start,
+        )
+        return np.where(room < gap, math.pi - other, theta)
 
     def residual(self, u: Array) -> float:
         """The largest fixed-point residual of `angle` at the given points."""
@@ -103,14 +105,32 @@ class Arc:
         """u at θ = π, the smallest correlation there is."""
         return math.sqrt(2 + self.g * math.pi)
 
-    def variables(self) -> list[Variable]:
-        """u itself, and u with the branch points θ = π and θ = −1/g removed."""
-        candidates = [Variable("u"), Variable("above", self.largest)]
+    def variables(self, largest: float) -> list[Variable]:
+        """u ∈ [0, largest] itself, and u with the branch points θ = π and θ = −1/g removed."""
+        candidates = [Variable("u", largest), Variable("above", largest, self.largest)]
         if self.g > 1 / math.pi:  # −1/g in (−π, 0): the point where σ_a² Ġ = 1
             edge = float(self.gap(np.asarray(-1 / self.g)))
             if edge > 0:
-                candidates.append(Variable("below", math.sqrt(edge)))
+                candidates.append(Variable("below", largest, math.sqrt(edge)))
         return candidates
+
+
+def _increasing(function: Any, slope_of: Any, target: Array, start: Array) -> Array:
+    """x in [0, π] with function(x) = target."""
+    low, high = np.zeros_like(target), np.full_like(target, math.pi)
+    x = start
+    for _ in range(80):
+        excess = function(x) - target
+        low, high = np.where(excess < 0, x, low), np.where(excess > 0, x, high)
+        slope = slope_of(x)
+        proposal = x - np.divide(excess, slope, out=np.zeros_like(target), where=slope > 1e-300)
+        outside = (proposal < low) | (proposal > high)
+        proposal = np.where(outside, (low + high) / 2, proposal)
+        done = np.abs(proposal - x) <= 4e-16 * x
+        x = proposal
+        if np.all(done):
+            break
+    return x
 
 
 @numba.njit(nogil=True, cache=True, error_model="numpy")

@@ -13,13 +13,13 @@ from notsodeep.checks import InputError, count, matrix
 from notsodeep.kernels.blocks import ComputedBlocks
 from notsodeep.kernels.gram import build
 from notsodeep.kernels.info import KernelInfo
-from notsodeep.kernels.kinds import combine, requested_kinds
+from notsodeep.kernels.kinds import requested_kinds
 from notsodeep.kernels.plans import Summary, choose, network_levels
-from notsodeep.kernels.samples import Levels, Samples
+from notsodeep.kernels.samples import Samples, exact_diagonal
 from notsodeep.models import DEQ, Explicit, require_infinite_width
 from notsodeep.progress import Progress
 
-__all__ = ["KernelBlocks", "check_depth", "exact_diagonal", "supported"]
+__all__ = ["KernelBlocks", "check_depth", "supported"]
 
 Array: TypeAlias = NDArray[Any]
 
@@ -128,23 +128,3 @@ def check_depth(model: DEQ | Explicit, depth: int | None) -> int | None:
     if isinstance(model, DEQ):
         require_infinite_width(model)
     return None
-
-
-def exact_diagonal(model: DEQ | Explicit, kind: str, levels: Levels, samples: Samples, depth: int | None) -> Array:
-    """The exact diagonal, from the variances alone."""
-    if isinstance(model, DEQ) and depth is None:
-        return combine(kind, levels.power[0], levels.slope[0], levels.variance[0], model.recurrent)
-    tangent = (samples.factor * samples.norm) ** 2
-    if isinstance(model, Explicit):
-        for power, slope in zip(levels.power, levels.slope, strict=True):
-            tangent = power + slope * tangent
-        return levels.power[-1] if kind == "ck" else tangent
-    frozen = levels.power[0]
-    for level in range(1, len(levels.variance)):
-        tangent = levels.variance[level] + model.recurrent * levels.slope[level - 1] * tangent
-        frozen = levels.power[level] + model.recurrent * levels.slope[level] * frozen
-    if kind == "ntk":
-        return levels.power[-1] + levels.slope[-1] * tangent
-    return {"ck": levels.power[-1], "nngp": levels.variance[-1], "ntk_frozen_input": frozen, "ntk_injected": tangent}[
-        kind
-    ]

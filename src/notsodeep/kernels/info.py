@@ -22,9 +22,9 @@ class KernelInfo:
     residual : float
         Largest fixed-point residual, relative to √(q_i q_j), at the points where the equation was solved.
     error : float
-        Estimated largest error of an entry relative to √(K_ii K_jj), the rounding of the inner products included.
+        Bound of the error of every entry relative to √(K_ii K_jj), the rounding of the inner products included.
     recomputed : int
-        Near-duplicate pairs whose distance was formed from differences.
+        Nearly equal or opposite pairs whose distance was formed from differences or sums of the rows.
     iterations : int
         Largest number of Newton steps, 0 where there are none.
     compile_seconds : float

@@ -16,7 +16,7 @@ from notsodeep.kernels.arc import lens
 from notsodeep.kernels.kinds import combine_compiled
 from notsodeep.kernels.polynomial import GROUP
 
-__all__ = ["arc_pass", "hermite_pass", "mirror", "polynomial_pass", "row_statistics"]
+__all__ = ["arc_pass", "mirror", "polynomial_pass", "row_statistics"]
 
 assert GROUP == 4  # the unrolled Horner steps below
 _CHUNK = 256  # columns treated at a time: a few buffers of this length stay in the first-level cache
@@ -249,86 +249,3 @@ def arc_pass(
                         codes[k], dual, power - bend * theta, scale * rho, recurrent, 1.0
                     )
     return recomputed
-
-
-@_jit
-def hermite_pass(
-    out: Any, left: Any, right: Any, A: Any, B: Any, skip: Any, odd: bool, numbers: Any, codes: Any, tolerance: float,
-    i0: int, i1: int, j0: int, j1: int, symmetric: bool,
-) -> tuple[float, float, int]:  # fmt: skip
-    """Solve Λ = σ_a² G(Λ) + S by Newton on row slices, with G = Σ A_k(i) B_k(j) ρᵏ.
-
-    left, right : (3, n) rows: factor of the row, 1/√q (0 for q = 0), √q. A, B : (terms, n) Hermite coefficients,
-    highest order first, a multiple of 4 terms; for an odd φ only the odd orders. skip[b]: leading terms that do
-    not matter for |ρ| ≤ b/(len(skip) − 1). numbers = (σ_a², σ_b², σ_0²).
-    Returns the largest residual relative to √(q_i q_j), the largest |ρ| off the diagonal, and the
-    largest number of iterations.
-    """
-    recurrent, gain, bias = numbers[0], numbers[1], numbers[2]
-    zero, one, two = out.dtype.type(0), out.dtype.type(1), out.dtype.type(2)
-    terms = A.shape[0]
-    worst, nearest, most = 0.0, 0.0, 0
-    buffer = np.empty((7, _CHUNK), out.dtype)
-    for i in range(i0, i1):
-        begin = max(j0, i + 1) if symmetric else j0
-        scale_i, root_i = left[0, i], left[1, i]
-        for start in range(begin, j1, _CHUNK):
-            count = min(_CHUNK, j1 - start)
-            drive, rho, G, slope = buffer[0, :count], buffer[1, :count], buffer[2, :count], buffer[3, :count]
-            norm, z, derivative = buffer[4, :count], buffer[5, :count], buffer[6, :count]
-            row = out[0, i, start : start + count]
-            scale, root = right[0, start : start + count], right[1, start : start + count]
-            for j in range(count):
-                norm[j] = root_i * root[j]  # 1/√(q_i q_j)
-                drive[j] = (gain * row[j] * (scale_i * scale[j]) + bias) * norm[j]
-                rho[j] = min(max(drive[j], -one), one)
-            for iteration in range(60):
-                close = zero
-                for j in range(count):
-                    close = max(close, abs(rho[j]))
-                begin_k = skip[min(int(close * (skip.size - 1)) + 1, skip.size - 1)]
-                for j in range(count):
-                    z[j] = rho[j] * rho[j] if odd else rho[j]
-                    G[j] = zero
-                    derivative[j] = zero
-                for k in range(begin_k, terms, 4):
-                    a0, a1, a2, a3 = A[k, i], A[k + 1, i], A[k + 2, i], A[k + 3, i]
-                    b0, b1 = B[k, start : start + count], B[k + 1, start : start + count]
-                    b2, b3 = B[k + 2, start : start + count], B[k + 3, start : start + count]
-                    for j in range(count):
-                        x, p, d = z[j], G[j], derivative[j]
-                        d = d * x + p
-                        p = p * x + a0 * b0[j]
-                        d = d * x + p
-                        p = p * x + a1 * b1[j]
-                        d = d * x + p
-                        p = p * x + a2 * b2[j]
-                        d = d * x + p
-                        p = p * x + a3 * b3[j]
-                        G[j], derivative[j] = p, d
-                largest = zero
-                if odd:  # G = ρ p(ρ²), dG/dρ = p + 2ρ² p'
-                    for j in range(count):
-                        p = G[j]
-                        G[j] = rho[j] * p
-                        derivative[j] = p + two * z[j] * derivative[j]
-                for j in range(count):
-                    slope[j] = derivative[j] * norm[j]  # Ġ = (dG/dρ)/√(q_i q_j)
-                    excess = rho[j] - recurrent * G[j] * norm[j] - drive[j]
-                    step = excess / (one - recurrent * slope[j])
-                    largest = max(largest, abs(excess))
-                    z[j] = min(max(rho[j] - step, -one), one)
-                most = max(most, iteration + 1)
-                if largest <= tolerance or iteration == 59:
-                    worst, nearest = max(worst, np.float64(largest)), max(nearest, np.float64(close))
-                    break
-                for j in range(count):
-                    rho[j] = z[j]
-            for k in range(codes.size):
-                target = out[k, i, start : start + count]
-                code = codes[k]
-                size_i, size = left[2, i], right[2, start : start + count]
-                for j in range(count):
-                    covariance = rho[j] * (size_i * size[j])
-                    target[j] = combine_compiled(code, G[j], slope[j], covariance, recurrent, one)
-    return worst, nearest, most

@@ -17,9 +17,8 @@ from typing import Any
 import numba
 import numpy as np
 
-__all__ = ["NEAR", "ORDERS", "REACH", "pieces_dual", "pieces_loss"]
+__all__ = ["ORDERS", "REACH", "pieces_drop", "pieces_dual", "pieces_value"]
 
-NEAR = 1e-3  # 1 − ρ below which ½(G_ii + G_jj) − G is integrated instead of subtracted
 ORDERS = 96  # Hermite coefficients a sample
 # largest |ρ| of the series: what is left out is at most |ρ|⁹⁶√(G_ii G_jj) of G and |ρ|⁹⁵√(Ġ_ii Ġ_jj) of Ġ, 1e-16
 REACH = 0.68
@@ -37,14 +36,14 @@ def _tail(x: float) -> float:
 
 
 @_jit
-def _orthant(h: float, k: float, eta: float) -> float:
-    """P(X > h, Y > k) for standard normals of correlation 1 − η.
+def _orthant(h: float, k: float, eta: float, zeta: float) -> float:
+    """P(X > h, Y > k) for standard normals with 1 − ρ = η and 1 + ρ = ζ.
 
     From the ρ = 1 end: Φ(−max(h, k)) − (1/2π) ∫₀^θ exp(−(h−k)²/(2 sin²x) − hk/(2 cos²(x/2))) dx, θ = arccos ρ,
     on panels that shrink geometrically towards the layer at x ~ |h − k|.
     """
     if eta > 1.0:  # negative correlation: reflect
-        return max(_tail(h) - _orthant_positive(h, -k, 2.0 - eta), 0.0)
+        return max(_tail(h) - _orthant_positive(h, -k, zeta), 0.0)
     return _orthant_positive(h, k, eta)
 
 
@@ -71,24 +70,29 @@ def _orthant_positive(h: float, k: float, eta: float) -> float:
 
 
 @_jit
-def _lifted(covariance: float, qi: float, qj: float, a: float, b: float, h: float, k: float, eta: float) -> float:
-    """E[(u − a)₊(v − b)₊] for variances q_i, q_j, covariance Λ, correlation 1 − η; h = a/√q_i, k = b/√q_j.
+def _lifted(
+    covariance: float, qi: float, qj: float, a: float, b: float, h: float, k: float, eta: float, zeta: float
+) -> float:
+    """E[(u − a)₊(v − b)₊] for variances q_i, q_j, covariance Λ, 1 ∓ ρ = η, ζ; h = a/√q_i, k = b/√q_j.
 
     (Λ + ab)P − a√q_j φ(k)Φ(·) − b√q_i φ(h)Φ(·) + √(q_i q_j)(1 − ρ²)φ₂(h, k), with P = P(u > a, v > b).
     """
-    rho = 1.0 - eta
-    spread = math.sqrt(eta * (2.0 - eta))  # √(1 − ρ²)
+    spread = math.sqrt(eta * zeta)  # √(1 − ρ²)
     root_i, root_j = math.sqrt(qi), math.sqrt(qj)
     if spread > 0:
-        both = _orthant(h, k, eta)
-        density = math.exp(-((h - k) ** 2) / (2 * spread * spread) - h * k / (1.0 + rho)) if rho > -1.0 else 0.0
+        both = _orthant(h, k, eta, zeta)
+        density = math.exp(-((h - k) ** 2) / (2 * spread * spread) - h * k / zeta)
+        if eta <= 1.0:  # h − ρk and k − ρh: nothing cancels where ρ ≈ ±1
+            beyond_h, beyond_k = h - k + eta * k, k - h + eta * h
+        else:
+            beyond_h, beyond_k = h + k - zeta * k, h + k - zeta * h
         return (
             (covariance + a * b) * both
-            - a * root_j * _INV_SQRT_2PI * math.exp(-k * k / 2) * _tail((h - rho * k) / spread)
-            - b * root_i * _INV_SQRT_2PI * math.exp(-h * h / 2) * _tail((k - rho * h) / spread)
+            - a * root_j * _INV_SQRT_2PI * math.exp(-k * k / 2) * _tail(beyond_h / spread)
+            - b * root_i * _INV_SQRT_2PI * math.exp(-h * h / 2) * _tail(beyond_k / spread)
             + root_i * root_j * spread * _INV_2PI * density
         )
-    if rho < 0:  # v = −u √(q_j/q_i), and a, b ≥ 0: never both above
+    if zeta < eta:  # v = −u √(q_j/q_i), and a, b ≥ 0: never both above
         return 0.0
     top = max(h, k)  # v = u √(q_j/q_i): one variable
     at, above = _INV_SQRT_2PI * math.exp(-top * top / 2), _tail(top)
@@ -97,13 +101,14 @@ def _lifted(covariance: float, qi: float, qj: float, a: float, b: float, h: floa
 
 @_jit
 def pieces_dual(
-    constants: Any, qi: float, qj: float, left: Any, i: int, right: Any, j: int, eta: float
+    constants: Any, qi: float, qj: float, left: Any, i: int, right: Any, j: int, eta: float, zeta: float
 ) -> tuple[float, float]:
-    """E[φ(u)φ(v)] and E[φ'(u)φ'(v)] for variances q_i, q_j and correlation 1 − η."""
-    root, rho = math.sqrt(qi) * math.sqrt(qj), 1.0 - eta
+    """E[φ(u)φ(v)] and E[φ'(u)φ'(v)] for variances q_i, q_j, 1 − ρ = η and 1 + ρ = ζ."""
+    root = math.sqrt(qi) * math.sqrt(qj)
+    rho = 1.0 - eta if eta <= 1.0 else zeta - 1.0
     if abs(rho) <= REACH and root > _TINY:
         return _series(3 * int(constants[2]), root, left, i, right, j, rho)
-    return _closed(constants, qi, qj, left, i, right, j, eta)
+    return _closed(constants, qi, qj, left, i, right, j, eta, zeta)
 
 
 @_jit
@@ -119,10 +124,11 @@ def _series(first: int, root: float, left: Any, i: int, right: Any, j: int, rho:
 
 @_jit
 def _closed(
-    constants: Any, qi: float, qj: float, left: Any, i: int, right: Any, j: int, eta: float
+    constants: Any, qi: float, qj: float, left: Any, i: int, right: Any, j: int, eta: float, zeta: float
 ) -> tuple[float, float]:
     """The same in closed form, for any correlation."""
-    covariance = math.sqrt(qi) * math.sqrt(qj) * (1.0 - eta)
+    rho = 1.0 - eta if eta <= 1.0 else zeta - 1.0
+    covariance = math.sqrt(qi) * math.sqrt(qj) * rho
     base, slope, kinks = constants[0], constants[1], int(constants[2])
     G = base * base + slope * slope * covariance
     for a in range(kinks):
@@ -131,15 +137,16 @@ def _closed(
         G += bend * (base * excess + slope * sign * covariance * above)  # Stein: E[u f(v)] = Λ E[f'(v)]
         for b in range(kinks):
             same = sign * constants[3 + 2 * kinks + b]
-            angle = eta if same > 0 else 2.0 - eta
+            angle, other = (eta, zeta) if same > 0 else (zeta, eta)
             G += (bend * constants[3 + kinks + b]) * _lifted(
-                same * covariance, qi, qj, constants[3 + a], constants[3 + b], left[3 * a, i], right[3 * b, j], angle
-            )
-    return G, _slope(constants, left, i, right, j, eta)
+                same * covariance, qi, qj, constants[3 + a], constants[3 + b],
+                left[3 * a, i], right[3 * b, j], angle, other,
+            )  # fmt: skip
+    return G, _slope(constants, left, i, right, j, eta, zeta)
 
 
 @_jit
-def _slope(constants: Any, left: Any, i: int, right: Any, j: int, eta: float) -> float:
+def _slope(constants: Any, left: Any, i: int, right: Any, j: int, eta: float, zeta: float) -> float:
     """E[φ'(u)φ'(v)]."""
     slope, kinks = constants[1], int(constants[2])
     total = slope * slope
@@ -148,50 +155,35 @@ def _slope(constants: Any, left: Any, i: int, right: Any, j: int, eta: float) ->
         total += slope * step * (left[3 * a + 1, i] + right[3 * a + 1, j])
         for b in range(kinks):
             other = constants[3 + kinks + b] * constants[3 + 2 * kinks + b]
-            same = constants[3 + 2 * kinks + a] * constants[3 + 2 * kinks + b]
-            total += step * other * _orthant(left[3 * a, i], right[3 * b, j], eta if same > 0 else 2.0 - eta)
+            if constants[3 + 2 * kinks + a] * constants[3 + 2 * kinks + b] > 0:
+                total += step * other * _orthant(left[3 * a, i], right[3 * b, j], eta, zeta)
+            else:
+                total += step * other * _orthant(left[3 * a, i], right[3 * b, j], zeta, eta)
     return total
 
 
 @_jit
-def _value(constants: Any, x: float) -> float:
-    """φ(x) without its constant."""
+def pieces_value(constants: Any, x: float) -> float:
+    """φ(x)."""
     kinks = int(constants[2])
-    total = constants[1] * x
+    total = constants[0] + constants[1] * x
     for a in range(kinks):
         total += constants[3 + kinks + a] * max(constants[3 + 2 * kinks + a] * x - constants[3 + a], 0.0)
     return total
 
 
 @_jit
-def pieces_loss(constants: Any, qi: float, qj: float, left: Any, i: int, right: Any, j: int, eta: float) -> float:
-    """½E(φ(u) − φ(v))² for small η, with all its digits.
+def pieces_drop(constants: Any, root: float, left: Any, i: int, right: Any, j: int, eta: float, side: int) -> float:
+    """G(end) − G on the way from ρ = side to ρ = side(1 − η), for small η, with all its digits.
 
-    At ρ = 1 it is ½E(φ(√q_i ξ) − φ(√q_j ξ))², a one-dimensional integral of a difference; from there it grows by
-    √(q_i q_j) ∫₀^η Ġ, because ∂G/∂Λ = Ġ (Price). The substitution η' = ηs² removes the root at 0.
+    G changes by √(q_i q_j) ∫ Ġ, because ∂G/∂Λ = Ġ (Price). The substitution η' = ηs² removes the root at 0.
     """
-    root_i, root_j = math.sqrt(qi), math.sqrt(qj)
-    kinks = int(constants[2])
     total = 0.0
-    if root_i != root_j:
-        edges = np.empty(10 + 2 * kinks)
-        for a in range(10):
-            edges[a] = -9.0 + 2.0 * a
-        for a in range(kinks):
-            sign = constants[3 + 2 * kinks + a]
-            edges[10 + 2 * a] = min(max(sign * left[3 * a, i], -9.0), 9.0)
-            edges[11 + 2 * a] = min(max(sign * right[3 * a, j], -9.0), 9.0)
-        edges.sort()
-        for a in range(edges.size - 1):
-            half = (edges[a + 1] - edges[a]) / 2
-            middle = (edges[a + 1] + edges[a]) / 2
-            if half > 0:
-                for n in range(_NODES.size):
-                    x = middle + half * _NODES[n]
-                    difference = _value(constants, root_i * x) - _value(constants, root_j * x)
-                    total += half * _WEIGHTS[n] * _INV_SQRT_2PI * math.exp(-x * x / 2) * difference * difference / 2
-    growth = 0.0
     for n in range(_NODES.size):
         s = (1 + _NODES[n]) / 2
-        growth += _WEIGHTS[n] * s * _slope(constants, left, i, right, j, eta * s * s)
-    return total + root_i * root_j * eta * growth
+        step = eta * s * s
+        if side > 0:
+            total += _WEIGHTS[n] * s * _slope(constants, left, i, right, j, step, 2.0 - step)
+        else:
+            total += _WEIGHTS[n] * s * _slope(constants, left, i, right, j, 2.0 - step, step)
+    return side * root * eta * total

@@ -14,12 +14,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from notsodeep.kernels.arc import Arc
+from notsodeep.kernels.duals import EPSILON, SERIES
+from notsodeep.kernels.hermite import hermite_pass, integrated_pass
 from notsodeep.kernels.kinds import kind_codes
-from notsodeep.kernels.layers import EXPLICIT, FINITE, IMPLICIT, SERIES, layered_pass, layered_points
-from notsodeep.kernels.passes import arc_pass, hermite_pass, polynomial_pass
+from notsodeep.kernels.layers import EXPLICIT, FINITE, IMPLICIT, layered_pass, layered_points
+from notsodeep.kernels.passes import arc_pass, polynomial_pass
 from notsodeep.kernels.polynomial import Polynomial, Variable, fit
-from notsodeep.kernels.samples import Levels, Samples, deq_levels, explicit_levels
-from notsodeep.kernels.tables import Dual, dual
+from notsodeep.kernels.samples import Levels, Samples, deq_levels, exact_diagonal, explicit_levels
+from notsodeep.kernels.tables import Dual, Series, dual
 from notsodeep.models import DEQ, Explicit
 
 __all__ = ["Plan", "choose"]
@@ -67,6 +69,8 @@ class Plan:
     """A pass with its arguments between `out` and the tile's ranges, and how to read what it returns.
 
     Arrays with an entry per sample are marked (:class:`PerSample`): a plan made for all samples serves any part.
+    A pass may leave entries at infinity; the last number it returns says how many, and `rest` solves them. What a tile
+    reports is then a pair.
     """
 
     method: str
@@ -75,11 +79,20 @@ class Plan:
     summarise: Callable[[list[Any]], Summary]
     variable: str = ""
     degree: int = 0
+    rest: Plan | None = None
 
     def over(self, rows: slice, columns: slice) -> Callable[[Array, int, int, int, int, bool], Any]:
         """Return the pass for a rectangle; its tiles are counted from the rectangle's corner."""
         arguments = self.bound(rows, columns)
-        return lambda out, *tile: self.function(out, *arguments, *tile)
+        if self.rest is None:
+            return lambda out, *tile: self.function(out, *arguments, *tile)
+        rest = self.rest.over(rows, columns)
+
+        def both(out: Array, *tile: Any) -> Any:
+            report = self.function(out, *arguments, *tile)
+            return report, rest(out, *tile) if report[-1] else 0.0
+
+        return both
 
     def bound(self, rows: slice, columns: slice) -> tuple[Any, ...]:
         """Return the arguments with what belongs to other samples cut off."""
@@ -185,14 +198,14 @@ def _shift_modes(kinds: tuple[str, ...]) -> Array:
 def _arc_polynomial(arc: Arc, largest: float, kinds: tuple[str, ...], shifted: bool, dtype: str) -> Polynomial | None:
     largest = min(largest, arc.largest)
 
-    def values(u: Array) -> Array:
-        theta = arc.angle(u)
+    def values(u: Array, beyond: Array) -> Array:
+        theta = arc.angle(u, (arc.largest**2 - largest**2) + beyond * (2 * largest - beyond))
         found = [arc.kernel(kind, theta) for kind in kinds]
         if shifted and "ntk_frozen_input" in kinds:  # row max(len(kinds), 2) of the coefficients
             found += [arc.gain(theta)] * (1 + (len(kinds) < 2))
         return np.stack(found)
 
-    return fit(values, largest, arc.variables(), dtype)
+    return fit(values, arc.variables(largest), dtype)
 
 
 def _sensitivity(
@@ -254,10 +267,11 @@ def _cosine(
         return None
     dtype = left.rows.dtype
     unit = 1.0 if homogeneous else float(np.mean(lengths[0]))
-    function, cancelled = _cosine_function(model, unit, kinds, depth)
+    function = _cosine_function(model, unit, kinds, depth)
     smooth = all(not phi.kinks for phi in activations)
-    variables = [Variable("t")] if smooth else [Variable("u"), Variable("above", math.sqrt(2))]
-    polynomial = fit(lambda u: function(u)[0], math.sqrt(2), variables, dtype)
+    largest = math.sqrt(2)
+    variables = [Variable("t", largest)] if smooth else [Variable("u", largest), Variable("above", largest, largest)]
+    polynomial = fit(lambda u, beyond: function(u, beyond)[0], variables, dtype)
     if polynomial is None:
         return None
     rows, exact = [], []
@@ -268,33 +282,34 @@ def _cosine(
         rows.append(np.stack([a, zero, zero, radius, zero]).astype(dtype))
         exact.append(np.stack([a, zero, radius]))
     cut = -1.0 if smooth else _cut(left, kinds)
-    residual = function(np.linspace(0, math.sqrt(2), 200))[1]
-    sensitivity = _sensitivity(lambda u: function(u)[0], cut, _rounding(left), math.sqrt(2), opposite=cut > 0)
-    error = max(level.error for level in levels) + cancelled + sensitivity
+    u = np.linspace(0, largest, 200)
+    found, residual, lost = function(u, largest - u)
+    sensitivity = _sensitivity(lambda u: function(u, largest - u)[0], cut, _rounding(left), largest, opposite=cut > 0)
+    error = max(level.error for level in levels) + float(np.max(lost / found[:, :1])) + sensitivity
     common = (*_sides(left.exact, right.exact, axis=0), *_sides(*rows), *_sides(*exact), 0.0, cut)
     modes = np.zeros(len(kinds), dtype=np.int64)
-    return _polynomial_plan(
-        polynomial, common, modes, 0.0, math.sqrt(2), residual, error + (0 if homogeneous else spread)
-    )
+    return _polynomial_plan(polynomial, common, modes, 0.0, largest, residual, error + (0 if homogeneous else spread))
 
 
 def _cosine_function(
     model: DEQ | Explicit, length: float, kinds: tuple[str, ...], depth: int | None
-) -> tuple[Callable[[Array], tuple[Array, float]], float]:
-    """Return u = √(1 − cos) ↦ kernels of two samples of this length, with the worst residual; and its rounding."""
+) -> Callable[[Array, Array], tuple[Array, float, Array]]:
+    """Return (u, √2 − u), u = √(1 − cos) ↦ kernels of two samples of this length, worst residual, bounds of errors."""
     sample = Samples.of(np.array([[length]]), np.dtype(np.float64))
     network = Network.of(model, (sample,), (network_levels(model, sample, depth),), depth)
     codes = np.array(kind_codes(kinds))
 
-    def values(u: Array) -> tuple[Array, float]:
-        gap = np.asarray(u, dtype=np.float64) ** 2
-        out = np.empty((codes.size, gap.size))
+    def values(u: Array, beyond: Array) -> tuple[Array, float, Array]:
+        near = np.asarray(u, dtype=np.float64) ** 2
+        far = np.asarray(beyond) * (2 * math.sqrt(2) - beyond)  # 1 + cos
+        gap, rest = np.where(near <= far, near, 2 - far), np.where(near <= far, 2 - near, far)
+        out, lost = np.empty((2, codes.size, gap.size))
         residual = layered_points(  # type: ignore[call-arg]
-            *network.shared, *network.groups[0], codes, length**2 * (1 - gap), length**2 * gap, out
+            *network.shared, *network.groups[0], codes, length**2, gap, rest, out, lost
         )
-        return out, float(residual)
+        return out, float(residual), lost
 
-    return values, max(d.rounding(1.0) for d in network.duals)
+    return values
 
 
 # --- pair by pair -----------------------------------------------------------------------
@@ -307,14 +322,14 @@ class Network:
     Attributes
     ----------
     shared : tuple
-        Mode; σ_a², σ_b², σ_0²; type of each level; constants of each level.
-    groups : tuple of (variances, powers, tables)
-        One per group, shapes (levels, n), (levels, n), (levels, height, n).
+        Mode; σ_a², σ_b², σ_0² and the error of the variances; type, constants and limits of each level.
+    groups : tuple of (variances, powers, slopes, tables)
+        One per group, shapes (levels, n) three times, (levels, height, n).
     duals : tuple of Dual
     """
 
     shared: tuple[Any, ...]
-    groups: tuple[tuple[Array, Array, Array], ...]
+    groups: tuple[tuple[Array, Array, Array, Array], ...]
     duals: tuple[Dual, ...]
 
     @staticmethod
@@ -323,12 +338,12 @@ class Network:
         count = len(levels[0].variance)
         if isinstance(model, DEQ):
             mode = IMPLICIT if depth is None else FINITE
-            numbers = np.array([model.recurrent, model.input, model.bias])
+            numbers = [model.recurrent, model.input, model.bias]
             # one φ: its levels share one tabulation
-            shared = dual(model.activation, *(v for level in levels for v in level.variance), single=single)
-            duals = tuple(replace(shared, tables=shared.tables[k::count]) for k in range(count))
+            found = dual(model.activation, *(v for level in levels for v in level.variance), single=single)
+            duals = tuple(replace(found, tables=found.tables[k::count]) for k in range(count))
         else:
-            mode, numbers = EXPLICIT, np.array([0.0, 1.0, 0.0])
+            mode, numbers = EXPLICIT, [0.0, 1.0, 0.0]
             duals = tuple(
                 dual(phi, *(level.variance[k] for level in levels), single=single)
                 for k, phi in enumerate(model.activations)
@@ -341,11 +356,17 @@ class Network:
             tables = np.zeros((count, height, len(sample)))
             for k, d in enumerate(duals):
                 tables[k, : len(d.tables[g])] = d.tables[g]
+                if d.type == SERIES:  # normalised
+                    size = np.sqrt(level.power[k])
+                    tables[k] *= np.divide(1, size, out=np.zeros_like(size), where=size > 0)
             variances = level.variance
             if mode == IMPLICIT:  # row 1 carries ‖x‖ for the drive
                 variances = np.concatenate([variances, (sample.factor * sample.norm)[None]])
-            groups.append((variances, level.power, tables))
-        return Network((mode, numbers, np.array([d.type for d in duals]), constants), tuple(groups), duals)
+            groups.append((variances, level.power, level.slope, tables))
+        numbers.append(4 * EPSILON + max(level.error for level in levels))
+        limits = np.array([d.limits for d in duals])
+        shared = (mode, np.array(numbers), np.array([d.type for d in duals]), constants, limits)
+        return Network(shared, tuple(groups), duals)
 
 
 def network_levels(model: DEQ | Explicit, samples: Samples, depth: int | None) -> Levels:
@@ -363,7 +384,11 @@ def _general(
 ) -> Plan:
     samples = (left,) if left is right else (left, right)
     codes = np.array(kind_codes(kinds))
-    level_error = max(level.error for level in levels)
+    added = _diagonal_error(model, levels, kinds, left.rows.dtype)
+    roots = [
+        np.sqrt(np.stack([exact_diagonal(model, kind, level, sample, depth) for kind in kinds]))
+        for level, sample in zip(levels, (left, right), strict=True)
+    ]
     if isinstance(model, DEQ) and depth is None:
         found = dual(
             model.activation,
@@ -371,61 +396,67 @@ def _general(
             single=left.rows.dtype == np.float32,
         )
         if found.type == SERIES:
-            return _hermite(model, samples, levels, found, codes, level_error)
+            return _hermite(model, (left, right), levels, found, codes, roots, added)
     network = Network.of(model, samples, levels[: len(samples)], depth)
     first, last = network.groups[0], network.groups[-1]
-    lengths = [s.factor * s.norm for s in (samples[0], samples[-1])]
-    cut = 1e-2 if left.rows.dtype == np.float32 else 1e-4
     arguments = (
-        *_sides(left.exact, right.exact, axis=0), *_sides(left.factor, right.factor), *_sides(*lengths), cut,
-        *network.shared, *(PerSample(0, a) for a in first), *(PerSample(1, a) for a in last), codes,
+        *_rows_and_cut(left, right),
+        *network.shared, *(PerSample(0, a) for a in first), *(PerSample(1, a) for a in last), codes, *_sides(*roots),
     )  # fmt: skip
-    duals = [replace(d, tables=()) for d in network.duals]  # the plan's arguments hold them
-    error = level_error + max(d.error for d in duals) + 1e2 * _rounding(left)
-    kinked = any(d.type != SERIES for d in duals) and codes.max() > 1
 
     def summarise(results: list[Any]) -> Summary:
-        residual, nearest, opposite = (max(r[k] for r in results) for k in range(3))
-        total = error + max(_truncation(d, nearest) + d.rounding(nearest) for d in duals)
-        if kinked:  # slopes go like √(1 + ρ) for nearly opposite rows, whose 1 + ρ is only known to rounding
-            total += _rounding(left) / math.sqrt(max(1 - opposite, _rounding(left)))
-        return Summary(residual, total, recomputed=sum(r[3] for r in results))
+        residual, error = (max(r[k] for r in results) for k in range(2))
+        return Summary(residual, added + error, recomputed=sum(r[2] for r in results))
 
-    return Plan("layer by layer", layered_pass, arguments, summarise, degree=max(d.terms for d in duals))
+    return Plan("layer by layer", layered_pass, arguments, summarise, degree=max(d.terms for d in network.duals))
 
 
-def _skippable(found: Dual, single: bool, buckets: int = 64) -> Array:
+def _diagonal_error(model: DEQ | Explicit, levels: Sequence[Levels], kinds: tuple[str, ...], dtype: Any) -> float:
+    """Relative error of K_ii, from that of the variances."""
+    gain = 1.0
+    if isinstance(model, DEQ) and any(kind not in ("ck", "nngp") for kind in kinds):
+        gain = max(1.0, 1 / max(1 - model.recurrent * max(float(level.slope.max()) for level in levels), EPSILON))
+    return (1 + gain) * (max(level.error for level in levels) + float(np.finfo(dtype).eps))
+
+
+def _rows_and_cut(left: Samples, right: Samples) -> tuple[Any, ...]:
+    """Rows, factors, norms, and when and how well a pair's cosine is known: arguments of `layered_pass`."""
+    cut = 1e-2 if left.rows.dtype == np.float32 else 1e-4
+    return (
+        *_sides(left.exact, right.exact, axis=0), *_sides(left.factor, right.factor),
+        *_sides(*(s.factor * s.norm for s in (left, right))), cut, _rounding(left),
+    )  # fmt: skip
+
+
+def _skippable(series: Series, single: bool, buckets: int = 64) -> Array:
     """How many of the highest orders change nothing while |ρ| ≤ b/buckets, for b = 0…buckets."""
-    assert found.tail is not None
-    order = np.arange(found.terms)
+    order = np.arange(series.terms)
     goal = 1e-8 if single else 1e-17
     counts = []
     for correlation in np.linspace(0, 1, buckets + 1):
-        weight = order * found.tail[: found.terms] * correlation ** np.maximum(order - 1, 0)
+        weight = order * series.squares[: series.terms] * correlation ** np.maximum(order - 1, 0)
         remaining = np.cumsum(weight[::-1])[::-1]
         # the first orders decide the scale: Ġ ~ a_1² + …
         needed = max(int(np.count_nonzero(remaining > goal * remaining[0])), 8)
-        counts.append(max(found.terms - needed, 0))
+        counts.append(max(series.terms - needed, 0))
     return np.array(counts)
 
 
-def _truncation(found: Dual, correlation: float) -> float:
-    """Relative error of Ġ from a cut Hermite series at |ρ|; beyond the computed orders by extrapolation."""
-    if found.tail is None:
-        return 0.0
-    order = np.arange(found.tail.size)
-    weight = order * found.tail * correlation ** np.maximum(order - 1, 0)
-    beyond = weight[-16:].mean() * found.tail.size if found.terms >= found.tail.size else 0.0  # slow algebraic tails
-    return float((weight[found.terms :].sum() + beyond) / max(weight.sum(), 1e-300))
-
-
 def _hermite(
-    model: DEQ, samples: Sequence[Samples], levels: Sequence[Levels], found: Dual, codes: Array, level_error: float
+    model: DEQ,
+    samples: tuple[Samples, Samples],
+    levels: Sequence[Levels],
+    found: Dual,
+    codes: Array,
+    roots: Sequence[Array],
+    added: float,
 ) -> Plan:
+    series = found.series
+    assert series is not None
     dtype = samples[0].rows.dtype
     odd = model.activation.odd and float(model.activation(0.0)) == 0.0
-    tables, rows = [], []
-    for sample, level, table in zip(samples, levels, found.tables, strict=False):
+    tables, rows, exact = [], [], []
+    for sample, level, table in zip(samples, levels, (found.tables[0], found.tables[-1]), strict=True):
         if odd:  # highest order first and an even number of terms: odd orders sit at even positions
             table = table[::2]
             table = np.concatenate([np.zeros((-len(table) % 4, table.shape[1])), table])
@@ -433,16 +464,43 @@ def _hermite(
         inverse = np.divide(1, root, out=np.zeros_like(root), where=root > 0)
         tables.append(np.ascontiguousarray(table, dtype=dtype))
         rows.append(np.stack([sample.factor, inverse, root]).astype(dtype))
+        exact.append((np.stack([level.variance[0], sample.factor * sample.norm]), level.power, level.slope))
     tolerance = 4e-7 if dtype == np.float32 else 2e-15
-    numbers = np.array([model.recurrent, model.input, model.bias], dtype)
-    padding = len(tables[0]) - found.terms // (1 + odd)
-    skip = (_skippable(found, dtype == np.float32) // (1 + odd) + padding) // 4 * 4
-    arguments = (*_sides(rows[0], rows[-1]), *_sides(tables[0], tables[-1]), skip, odd, numbers, codes, tolerance)
+    single = dtype == np.float32
+    numbers = np.array([model.recurrent, model.input, model.bias])
+    # what the cosine's rounding and the variances' residual do to the drive, relative to √(q_i q_j)
+    lengths = np.concatenate([s.factor * s.norm for s in samples])
+    variances = np.concatenate([level.variance[0] for level in levels])
+    share = float(
+        np.max(np.divide(model.input * lengths**2, variances, where=variances > 0, out=np.zeros_like(lengths)))
+    )
+    known = max(level.residual for level in levels) + 2 * share * _rounding(samples[0])
+    known += float(np.finfo(dtype).eps)
+    padding = len(tables[0]) - series.terms // (1 + odd)
+    skip = (_skippable(series, single) // (1 + odd) + padding) // 4 * 4
+    arguments = (
+        *_sides(*rows), *_sides(*tables), skip, odd, numbers.astype(dtype), codes, tolerance, series.reach
+    )  # fmt: skip
+    constants = found.constants.copy()
+    constants[1] = -1.0  # reach: never the series
+    integrated = (
+        *_rows_and_cut(*samples), np.append(numbers, max(level.error for level in levels) + 4 * EPSILON), constants,
+        np.array(found.limits), *(PerSample(side, a) for side in (0, 1) for a in exact[side]), codes, *_sides(*roots),
+    )  # fmt: skip
 
     def summarise(results: list[Any]) -> Summary:
-        residual, nearest = max(r[0] for r in results), max(r[1] for r in results)
-        gain = 1 / (1 - model.recurrent * max(float(level.slope.max()) for level in levels))
-        error = level_error + found.error + _truncation(found, nearest) + gain * (residual + 8 * _rounding(samples[0]))
-        return Summary(residual, error, iterations=max(r[2] for r in results))
+        reports = [r[0] for r in results]
+        residual, nearest, steepest, most = (max(r[k] for r in reports) for k in range(4))
+        gain = 1 / max(1 - model.recurrent * steepest, EPSILON)
+        value, slope = series.truncation(nearest)
+        # of Λ relative to √(q_i q_j), then of Ġ relative to √(Ġ_ii Ġ_jj)
+        covariance = gain * (known + residual + series.error + value)
+        slope += found.limits[1] * covariance + series.error + 16 * EPSILON
+        error = max(series.order, 1.0) * covariance + (gain * slope if codes.max() > 1 else 0.0)
+        if nearest == 0:  # no pair was left to the series
+            error = 0.0
+        error = added + max(error, *(r[1] for r in results))
+        return Summary(residual, error, iterations=most)
 
-    return Plan("hermite newton", hermite_pass, arguments, summarise, degree=found.terms)
+    rest = Plan("integrals", integrated_pass, integrated, lambda results: Summary(0.0, max(results)))
+    return Plan("hermite newton", hermite_pass, arguments, summarise, degree=series.terms, rest=rest)

@@ -28,31 +28,38 @@ GROUP = 4  # the compiled pass evaluates this many Horner steps per sweep
 
 @dataclass(frozen=True)
 class Variable:
-    """The polynomial's argument before it is mapped to [−1, 1].
+    """The polynomial's argument before it is mapped to [−1, 1], for u in [0, largest].
 
-    ``"t"``: 1 − u²; ``"u"``: u; ``"above"``: √(branch − u); ``"below"``: √(branch + u).
+    ``"t"``: 1 − u²; ``"u"``: u; ``"above"``: √(branch − u); ``"below"``: √(branch + u). Beside u goes its distance from
+    the other end, `beyond` = largest − u, which keeps its digits there.
     """
 
     name: str
+    largest: float
     branch: float = 0.0
 
     @property
     def code(self) -> int:
         return ("t", "u", "above", "below").index(self.name)
 
-    def __call__(self, u: Array) -> Array:
+    def __call__(self, u: Array, beyond: Array) -> Array:
         if self.name == "t":
             return 1 - u * u
         if self.name == "u":
             return u
-        return np.sqrt(np.maximum(self.branch - u, 0) if self.name == "above" else self.branch + u)
+        return np.sqrt((self.branch - self.largest) + beyond if self.name == "above" else self.branch + u)
 
-    def inverse(self, value: Array) -> Array:
+    def inverse(self, value: Array) -> tuple[Array, Array]:
+        """Return u and `beyond`."""
+        if self.name == "above":
+            beyond = np.clip(value**2 - (self.branch - self.largest), 0.0, self.largest)
+            return self.largest - beyond, beyond
         if self.name == "t":
-            return np.sqrt(np.maximum(1 - value, 0))
-        if self.name == "u":
-            return value
-        return self.branch - value**2 if self.name == "above" else value**2 - self.branch
+            value = np.sqrt(np.maximum(1 - value, 0))
+        elif self.name == "below":
+            value = value**2 - self.branch
+        u = np.clip(value, 0.0, self.largest)
+        return u, self.largest - u
 
     def __str__(self) -> str:
         return {"t": "t", "u": "√(1−t)", "above": "√(u₂−√(1−t))", "below": "√(u₁+√(1−t))"}[self.name]
@@ -78,27 +85,23 @@ class Polynomial:
     degree: int
     error: Array
 
-    def __call__(self, u: Array) -> Array:
-        y = (self.slope * self.variable(u) + self.offset).astype(self.coefficients.dtype)
+    def __call__(self, u: Array, beyond: Array) -> Array:
+        y = (self.slope * self.variable(u, beyond) + self.offset).astype(self.coefficients.dtype)
         total = np.zeros((len(self.coefficients), *np.shape(u)), self.coefficients.dtype)
         for column in self.coefficients.T:
             total = total * y + column[:, None]
         return total
 
 
-def fit(
-    function: Callable[[Array], Array], largest: float, variables: Sequence[Variable], dtype: Any
-) -> Polynomial | None:
+def fit(function: Callable[[Array, Array], Array], variables: Sequence[Variable], dtype: Any) -> Polynomial | None:
     """Return the shortest polynomial for `function` on u ∈ [0, largest], or None where no moderate degree suffices.
 
     Parameters
     ----------
     function : callable
-        Maps u of shape (k,) to values of shape (functions, k), exact to rounding.
-    largest : float
-        √(1 − t) at the smallest t.
+        Maps u and largest − u, both of shape (k,), to values of shape (functions, k), exact to rounding.
     variables : sequence of Variable
-        Candidates; the one of lowest degree wins.
+        Candidates with the same `largest`, √(1 − t) at the smallest t; the one of lowest degree wins.
     dtype : dtype
         Of the evaluation; decides degree and acceptance.
     """
@@ -106,12 +109,11 @@ def fit(
     target, accept = (2e-8, 5e-7) if single else (4e-16, 2e-13)
     best: tuple[int, Variable, float, float, Array] | None = None
     points = chebyshev.chebpts1(_NODES)
+    largest = variables[0].largest
     for variable in variables:
-        ends = variable(np.array([0.0, largest]))
+        ends = variable(np.array([0.0, largest]), np.array([largest, 0.0]))
         low, high = float(ends.min()), float(ends.max())
-        # the ends themselves lie in the closure; clip rounding beyond them
-        u = np.clip(variable.inverse(low + (high - low) * (points + 1) / 2), 0.0, largest)
-        values = function(u)
+        values = function(*variable.inverse(low + (high - low) * (points + 1) / 2))
         # at the Chebyshev points the coefficients are a discrete cosine transform
         coefficients = dct(values[:, ::-1], type=2, axis=1).T / _NODES
         coefficients[0] /= 2
@@ -131,9 +133,12 @@ def fit(
         monomials = chebyshev.cheb2poly(column)
         row[row.size - monomials.size :] = monomials[::-1]
     candidate = Polynomial(variable, slope, offset, padded, degree, np.zeros(len(padded)))
-    grid = largest * (np.arange(600) + 1 / math.pi) / 600
-    truth = function(grid)
-    error = np.max(np.abs(candidate(grid) - truth), axis=1) / np.max(np.abs(truth), axis=1)
+    # evenly between the ends, and towards each of them in steps of its distance
+    inner, towards = largest * (np.arange(600) + 1 / math.pi) / 600, largest * 10.0 ** -np.arange(1.0, 17.0, 0.37)
+    u = np.concatenate([[0.0], towards, inner, largest - towards, [largest]])
+    beyond = np.concatenate([[largest], largest - towards, largest - inner, towards, [0.0]])
+    truth = function(u, beyond)
+    error = np.max(np.abs(candidate(u, beyond) - truth), axis=1) / np.max(np.abs(truth), axis=1)
     if np.any(error > accept):
         return None
     return Polynomial(variable, slope, offset, padded, degree, error)

@@ -12,13 +12,16 @@ from numpy.typing import NDArray
 
 from notsodeep.checks import InputError, require_finite
 from notsodeep.gaussian import moments
+from notsodeep.kernels.kinds import combine
 from notsodeep.kernels.passes import row_statistics
 from notsodeep.kernels.tabulate import pointwise, tabulate
 from notsodeep.models import DEQ, Explicit
 
-__all__ = ["Levels", "Samples", "deq_levels", "explicit_levels"]
+__all__ = ["Levels", "Samples", "deq_levels", "exact_diagonal", "explicit_levels"]
 
 Array: TypeAlias = NDArray[Any]
+
+_EPSILON = float(np.finfo(np.float64).eps)
 
 
 @dataclass(frozen=True)
@@ -78,13 +81,15 @@ class Samples:
 class Levels:
     """Per-sample variances along a network: `variance[l]` enters the activation of level l.
 
-    power[l] = E[φ²] and slope[l] = E[φ'²] there; shape (levels, n).
+    power[l] = E[φ²] and slope[l] = E[φ'²] there; shape (levels, n). error: of all of them, relatively;
+    residual: of the equation q = σ_a² E[φ²] + drive, relative to q.
     """
 
     variance: Array
     power: Array
     slope: Array
     error: float
+    residual: float = 0.0
 
 
 def deq_levels(model: DEQ, samples: Samples, depth: int | None) -> Levels:
@@ -98,13 +103,18 @@ def deq_levels(model: DEQ, samples: Samples, depth: int | None) -> Levels:
         else:
             variance, error = _positive(model.fixed_variance, drive)
         power, slope, spread = _powers(phi, variance)
-        return Levels(variance[None], power[None], slope[None], max(error, spread))
+        # q = σ_a² E[φ²] + drive passes on an error of E[φ²] with the gain 1/(1 − σ_a² dE[φ²]/dq)
+        probes = np.quantile(variance, np.linspace(0, 1, 5)).tolist()
+        steepest = max((moments(phi, math.sqrt(q)).power_curvature / 2 for q in probes if q), default=0.0)
+        gain = 1 / max(1 - model.recurrent * max(steepest, 0.0), _EPSILON)
+        residual = max(error, spread) + 4 * _EPSILON
+        return Levels(variance[None], power[None], slope[None], gain * residual, residual)
     variances, powers, slopes, error = [(samples.factor * samples.norm) ** 2], [], [], 0.0
     for level in range(depth + 1):
         power, slope, spread = _powers(phi, variances[-1])
         powers.append(power)
         slopes.append(slope)
-        error = max(error, spread)
+        error += spread + 4 * _EPSILON
         if level < depth:
             variances.append(model.recurrent * power + drive)
     return Levels(np.stack(variances), np.stack(powers), np.stack(slopes), error)
@@ -118,8 +128,28 @@ def explicit_levels(model: Explicit, samples: Samples) -> Levels:
         powers.append(power)
         slopes.append(slope)
         variances.append(power)
-        error = max(error, spread)
+        error += spread + 4 * _EPSILON
     return Levels(np.stack(variances[:-1]), np.stack(powers), np.stack(slopes), error)
+
+
+def exact_diagonal(model: DEQ | Explicit, kind: str, levels: Levels, samples: Samples, depth: int | None) -> Array:
+    """The exact diagonal, from the variances alone."""
+    if isinstance(model, DEQ) and depth is None:
+        return combine(kind, levels.power[0], levels.slope[0], levels.variance[0], model.recurrent)
+    tangent = (samples.factor * samples.norm) ** 2
+    if isinstance(model, Explicit):
+        for power, slope in zip(levels.power, levels.slope, strict=True):
+            tangent = power + slope * tangent
+        return levels.power[-1] if kind == "ck" else tangent
+    frozen = levels.power[0]
+    for level in range(1, len(levels.variance)):
+        tangent = levels.variance[level] + model.recurrent * levels.slope[level - 1] * tangent
+        frozen = levels.power[level] + model.recurrent * levels.slope[level] * frozen
+    if kind == "ntk":
+        return levels.power[-1] + levels.slope[-1] * tangent
+    return {"ck": levels.power[-1], "nngp": levels.variance[-1], "ntk_frozen_input": frozen, "ntk_injected": tangent}[
+        kind
+    ]
 
 
 def _powers(phi: Any, variance: Array) -> tuple[Array, Array, float]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, TypeAlias
 
@@ -14,8 +14,10 @@ from scipy import special
 from notsodeep.activations import Activation, PiecewiseLinear, Smooth
 from notsodeep.gaussian import hermite_coefficients, hermite_polynomials, hermite_table, moments
 from notsodeep.kernels.arc import Arc
-from notsodeep.kernels.layers import ARC, COS, ERF, GAUSSIAN, PIECES, SERIES, SIN
-from notsodeep.kernels.pieces import ORDERS, REACH
+from notsodeep.kernels.closed import COS, ERF, GAUSSIAN, GELU, SIN
+from notsodeep.kernels.duals import ARC, EPSILON, PIECES, SERIES
+from notsodeep.kernels.pieces import ORDERS
+from notsodeep.kernels.smooth import SMOOTH
 from notsodeep.kernels.tabulate import tabulate
 
 __all__ = ["Dual", "dual"]
@@ -24,35 +26,70 @@ Array: TypeAlias = NDArray[Any]
 
 _MAX_ENTRIES = 8_000_000  # of a table of Hermite coefficients
 _LARGE = 4.0  # variance beyond which a closed form, entry by entry, beats the long series
-_CLOSED = {"erf": ERF, "sin": SIN, "cos": COS, "gaussian": GAUSSIAN}
+_STRIPS = 40.0  # signals over the strip of a smooth φ up to which integrals are affordable
+_CLOSED = {"erf": ERF, "sin": SIN, "cos": COS, "gaussian": GAUSSIAN, "gelu": GELU}
 
 
 @dataclass(frozen=True)
 class Dual:
-    """One level: its type, its constants, and one table per group of samples."""
+    """One level: its type, its constants, and one table per group of samples.
+
+    Attributes
+    ----------
+    limits : pair of float
+        How fast Ġ can change: with the angle arccos ρ (kinks), and relatively with ρ (series).
+    series : Series, optional
+        For the type SERIES.
+    """
 
     type: int
     constants: Array
     tables: tuple[Array, ...]
-    error: float = 0.0
-    tail: Array | None = None  # SERIES: a_k² at the largest variance, for the truncation estimate
-    terms: int = 0
-    cancelled: float = 0.0  # PIECES: what rounding costs where terms larger than G cancel, relative to √(G_ii G_jj)
+    limits: tuple[float, float]
+    series: Series | None = None
 
-    def rounding(self, correlation: float) -> float:
-        """Relative error of G by cancellation while |ρ| ≤ `correlation`: the series loses half of the digits only."""
-        if correlation > REACH:
-            return self.cancelled
-        return math.sqrt(self.cancelled * float(np.finfo(np.float64).eps))
+    @property
+    def terms(self) -> int:
+        return self.series.terms if self.series else 0
+
+
+@dataclass(frozen=True)
+class Series:
+    """A Hermite series Σ a_k(i) a_k(j) ρᵏ: how long it is and what it leaves out.
+
+    Attributes
+    ----------
+    squares : array
+        a_k² at the largest variance, for the orders kept and those computed beyond them.
+    missing, missing_slope : float
+        What the orders left out hold of Σ a_k² and of Σ k a_k² at the largest variance, relative to Σ a_k².
+    order : float
+        Σ k a_k² / Σ a_k² there: how fast G changes with ρ.
+    error : float
+        Of a coefficient, relative to √Σ a_k² at the worst sample.
+    reach : float
+        Largest |ρ| for which the series suffices; pairs beyond it are integrated where φ has a compiled form.
+    """
+
+    terms: int
+    squares: Array
+    missing: float
+    missing_slope: float
+    order: float
+    error: float
+    reach: float
+
+    def truncation(self, correlation: float) -> tuple[float, float]:
+        """Errors of G and of Ġ while |ρ| ≤ `correlation`, relative to their values at ρ = 1."""
+        fading = correlation ** (self.terms - 1)
+        return self.missing * fading, self.missing_slope / self.order * fading
 
 
 def dual(phi: Activation, *variances: Array, single: bool = False) -> Dual:
     """Choose the dual of φ and tabulate it for several groups of samples with variances q."""
     shape = phi.shape
     if isinstance(shape, PiecewiseLinear) and shape.homogeneous:
-        arc = Arc.of(phi, 0.0)
-        constants = np.array([arc.power, arc.bend, phi.shift**2])
-        return Dual(ARC, constants, tuple((-phi.shift * arc.mean * np.sqrt(q))[None] for q in variances))
+        return _arc(phi, shape, variances)
     if isinstance(shape, PiecewiseLinear):
         return _pieces(phi, shape, variances)
     if isinstance(shape, Smooth) and shape.name in _CLOSED:
@@ -62,11 +99,20 @@ def dual(phi: Activation, *variances: Array, single: bool = False) -> Dual:
     return _series(phi, variances, single)
 
 
+def _arc(phi: Activation, shape: PiecewiseLinear, variances: tuple[Array, ...]) -> Dual:
+    arc, shift = Arc.of(phi, 0.0), phi.shift
+    high, low = (phi.scale * phi.stretch * shape.slopes[k] for k in (-1, 0))
+    constants = [arc.power, arc.bend, shift**2, high * low, (high + low) ** 2 / 2]
+    constants.append(shift**2 * (arc.power - arc.mean**2))
+    tables = tuple((-shift * arc.mean * np.sqrt(q))[None] for q in variances)
+    return Dual(ARC, np.array(constants), tables, (arc.bend, 0.0))
+
+
 def _closed(phi: Activation, name: str, variances: tuple[Array, ...]) -> Dual:
-    constants = np.array([phi.scale, phi.stretch, phi.shift**2])
+    constants = np.array([phi.scale, phi.stretch, phi.shift**2, phi.shift])
     base = Activation(Smooth(name), phi.scale, phi.stretch)
     means = [[moments(base, math.sqrt(x)).mean if x else base(0.0) for x in q.tolist()] for q in variances]
-    return Dual(_CLOSED[name], constants, tuple(-phi.shift * np.array([mean]) for mean in means))
+    return Dual(_CLOSED[name], constants, tuple(-phi.shift * np.array([mean]) for mean in means), (0.0, 0.0))
 
 
 def _pieces(phi: Activation, shape: PiecewiseLinear, variances: tuple[Array, ...]) -> Dual:
@@ -103,7 +149,9 @@ def _pieces(phi: Activation, shape: PiecewiseLinear, variances: tuple[Array, ...
         power = np.sum(series**2, axis=0)
         ratio = np.divide(total**2 * q, power, out=np.zeros_like(q), where=power > 0)
         worst = max(worst, float(ratio.max()))
-    return Dual(PIECES, constants, tuple(tables), cancelled=worst * float(np.finfo(np.float64).eps))
+    # rounding of G where terms larger than it cancel, relative to √(G_ii G_jj), and of Ġ
+    constants = np.append(constants, [4 * EPSILON * max(worst, 1.0), 4 * EPSILON * total**2])
+    return Dual(PIECES, constants, tuple(tables), (float(np.abs(np.diff(slopes)).sum()) ** 2 / (2 * math.pi), 0.0))
 
 
 @lru_cache(maxsize=64)
@@ -147,5 +195,38 @@ def _series(phi: Activation, variances: tuple[Array, ...], single: bool) -> Dual
 
     table, error = tabulate(coefficients, everything, tolerance=1e-8 if single else 2e-15, joint=True)
     table = np.ascontiguousarray(table[::-1] * scale)  # highest order first, for Horner
+    size: Array = np.sqrt(np.einsum("kn,kn->n", table, table))
+    ratio: Array = size[size > 0] / scale[size > 0]  # the interpolation's error is relative to the largest
+    error = 4 * EPSILON + error * (float(ratio.max()) / float(ratio.min()) if ratio.size else 0.0)
+    series = _lengths(phi, largest, terms, tail, error, single)
+    code, strip = SMOOTH.get(phi.shape.name, (-1, 1.0)) if isinstance(phi.shape, Smooth) else (-1, 1.0)
+    if phi.stretch * math.sqrt(largest) > _STRIPS * strip:
+        code = -1
+    if code < 0:
+        series = replace(series, reach=1.0)
+    constants = [terms, series.reach, code, strip, phi.scale, phi.stretch, phi.shift]
+    constants += [error, series.missing, series.missing_slope, series.order]
     groups = np.split(table, np.cumsum([q.size for q in variances])[:-1], axis=1)
-    return Dual(SERIES, np.array([float(terms)]), tuple(groups), error, tail, terms)
+    return Dual(SERIES, np.array(constants, dtype=np.float64), tuple(groups), (0.0, _steepness(tail)), series)
+
+
+def _steepness(squares: Array) -> float:
+    """Σ k² a_k² / Σ k a_k²: how fast Ġ changes with ρ, relatively."""
+    order = np.arange(squares.size)
+    return float(order**2 @ squares) / max(float(order @ squares), 1e-300)
+
+
+def _lengths(phi: Activation, variance: float, terms: int, squares: Array, error: float, single: bool) -> Series:
+    """What the first `terms` orders leave out at this variance, and up to which correlation that does not matter."""
+    order = np.arange(squares.size)
+    power, slope = float(squares.sum()), float(order @ squares)
+    missing, missing_slope = float(squares[terms:].sum()), float(order[terms:] @ squares[terms:])
+    if terms >= squares.size:  # the series was cut short: the rest is known from the moments
+        m = moments(phi, math.sqrt(variance))
+        missing = max(m.power - power, 0.0) + 1e-15 * m.power
+        missing_slope = max(variance * m.slope_power - slope, 0.0) + 1e-15 * variance * m.slope_power
+        power, slope = m.power, variance * m.slope_power
+    lost = missing_slope / max(slope, 1e-300)
+    goal = 1e-9 if single else 1e-16
+    reach = 1.0 if lost <= goal else (goal / lost) ** (1 / (terms - 1))
+    return Series(terms, squares, missing / power, missing_slope / power, slope / power, error, reach)

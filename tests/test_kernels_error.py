@@ -1,0 +1,209 @@
+"""The stated error is a bound: kernels of random pairs against integrals in extended precision."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+from tests import pair_oracle
+from tests.pair_oracle import Form
+
+import notsodeep as nsd
+from notsodeep.gaussian import slope_power_supremum
+
+pytestmark = pytest.mark.skipif(
+    not pair_oracle.EXTENDED, reason="the oracle needs 80-bit floats, which this processor does not have"
+)
+
+NAMES = tuple(pair_oracle.SHAPES)
+# largest norm → largest statement that is useful there
+LIMITS = {"ordinary": 1e-12, "long": 1e-9, "extreme": math.inf}
+
+
+@dataclass(frozen=True)
+class Case:
+    """A model, the kernels to compare, the oracle, and two rows."""
+
+    model: Any
+    kinds: tuple[str, ...]
+    oracle: Callable[[Any, Any], dict[str, Any]]
+    rows: Any
+    options: dict[str, int]
+
+
+def activation(form: Form) -> nsd.Activation:
+    parameters: dict[str, tuple[str, dict[str, Any]]] = {
+        "leaky": ("leaky_relu", {"a": 1.0, "b": 0.25}),
+        "pieces": ("piecewise_linear", {"kinks": [-1, 0.5], "slopes": [0.25, 0.5, 0.75]}),
+    }
+    name, numbers = parameters.get(form.name, (form.name, {}))
+    return form.scale * nsd.activation(name, **numbers).stretched(form.stretch) - form.shift
+
+
+def draw_form(rng: np.random.Generator, name: str) -> Form:
+    shift = round(rng.uniform(-0.5, 0.5), 2) if rng.random() < 0.3 else 0.0
+    return Form(name, round(rng.uniform(0.5, 1.2), 2), round(rng.uniform(0.5, 1.5), 2), shift)
+
+
+def draw_rows(rng: np.random.Generator, regime: str) -> Any:
+    """Two rows: apart, nearly equal at any distance, nearly opposite, or collinear."""
+    dimension = int(rng.integers(2, 7))
+    low, high = {"ordinary": (-1, math.log10(3)), "long": (0, 1), "extreme": (-8, 8)}[regime]
+    first, second = 10 ** rng.uniform(low, high, 2)
+    if rng.random() < 0.5:
+        second = first * (1 if rng.random() < 0.5 else 1 + 10 ** rng.uniform(-16, -2))
+    x, away = (v / np.linalg.norm(v) for v in rng.standard_normal((2, dimension)))
+    position = rng.choice(["apart", "near", "near", "opposite", "collinear"])
+    y = {
+        "apart": away,
+        "near": x + 10 ** rng.uniform(-16, -3) * away,
+        "opposite": -x + 10 ** rng.uniform(-16, -3) * away,
+        "collinear": x * rng.choice([-1.0, 1.0]),
+    }[position]
+    return np.stack([first * x, second * y])
+
+
+def draw(seed: int, regime: str, mode: str, name: str) -> Case:
+    rng = np.random.default_rng(seed)
+    rows = draw_rows(rng, regime)
+    if mode == "explicit":
+        others = rng.choice(NAMES, int(rng.integers(0, 3))).tolist()
+        forms = tuple(draw_form(rng, each) for each in rng.permutation([name, *others]).tolist())
+        model = nsd.Explicit([activation(form) for form in forms])
+        return Case(model, ("ck", "ntk"), lambda x, y: pair_oracle.explicit(forms, x, y), rows, {})
+    form = draw_form(rng, name)
+    phi = activation(form)
+    share = rng.choice([0.1, 0.5, 0.9, 0.999 if regime == "extreme" else 0.9])
+    numbers = float(share / slope_power_supremum(phi)), float(rng.choice([0.3, 1.0])), float(rng.choice([0, 0, 0.1, 1]))
+    deq = nsd.DEQ(phi, *numbers)
+    if mode == "deq":
+        return Case(deq, deq.kinds, lambda x, y: pair_oracle.deq(form, *numbers, x, y), rows, {})
+    depth = int(rng.integers(0, 4))
+    return Case(deq, deq.kinds, lambda x, y: pair_oracle.finite(form, *numbers, depth, x, y), rows, {"depth": depth})
+
+
+def check(case: Case, limit: float) -> None:
+    """No entry is further from the truth than stated, and the statement is no larger than `limit`."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", nsd.ConvergenceWarning)  # large statements are wanted here where true
+        found, info = case.model.kernel(case.rows, kind=case.kinds, return_info=True, **case.options)
+    x, y = case.rows
+    truth, first, second = case.oracle(x, y), case.oracle(x, x), case.oracle(y, y)
+    for kind in case.kinds:
+        K = getattr(found, kind)
+        scale = np.sqrt(first[kind] * second[kind])
+        errors = [abs(K[0, 1] - truth[kind]) / scale if scale else 0.0]
+        errors += [abs(K[k, k] - own[kind]) / own[kind] for k, own in enumerate((first, second)) if own[kind]]
+        assert max(errors) <= info.error, (kind, case.model, case.rows.tolist(), case.options, info)
+    assert info.error <= limit, (case.model, case.rows.tolist(), case.options, info)
+
+
+MODES = ("explicit", "deq", "finite")
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("name", NAMES)
+def test_the_stated_error_is_a_bound(name, mode):
+    seed = 100 * NAMES.index(name) + MODES.index(mode)
+    check(draw(seed, "ordinary", mode, name), LIMITS["ordinary"])
+    if mode == "deq":
+        check(draw(seed + 10, "long", mode, name), LIMITS["long"])
+    if mode == "explicit":
+        check(draw(seed + 20, "extreme", mode, name), LIMITS["extreme"])
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(7200)
+@pytest.mark.parametrize("regime", LIMITS)
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("name", NAMES)
+def test_the_stated_error_is_a_bound_for_many(name, mode, regime):
+    for seed in range(25):
+        check(draw(10_000 + seed, regime, mode, name), LIMITS[regime])
+
+
+# --- pairs that lost digits ---------------------------------------------------------------
+
+
+def nearly(distance: float) -> Any:
+    """A row of norm √2 and one beside it."""
+    x = np.array([0.6, 1.1, -0.3, 0.5])
+    return np.stack([x, x + distance * np.array([0.3, -0.2, 0.5, 0.1])])
+
+
+@pytest.mark.parametrize("distance", [0.0, 1e-15, 1e-10, 1e-7, 1e-4])
+@pytest.mark.parametrize(
+    "names", [("gelu", "relu"), ("gelu", "relu", "gelu", "relu", "abs"), ("sin", "relu"), ("erf", "abs")]
+)
+def test_a_smooth_layer_before_a_kinked_one(names, distance):
+    forms = tuple(Form(name) for name in names)
+    model = nsd.Explicit([activation(form) for form in forms])
+    for size in (1.0, 1.7, -1.0):  # the same norm, collinear, opposite
+        rows = nearly(distance) * np.array([[1.0], [size]])
+        check(Case(model, ("ck", "ntk"), lambda x, y: pair_oracle.explicit(forms, x, y), rows, {}), 1e-12)
+
+
+@pytest.mark.parametrize("name", ["hard_tanh", "pieces"])
+def test_rows_close_together_keep_a_positive_matrix(name):
+    """Forty rows 1e-8 apart: no eigenvalue may fall below rounding, no entry above Cauchy and Schwarz."""
+    rng = np.random.default_rng(1)
+    X = nearly(0.0)[0] + 1e-8 * rng.standard_normal((40, 4))
+    K = nsd.DEQ(activation(Form(name)), 0.5, 0.8).kernel(X, kind="ck")
+    assert np.linalg.eigvalsh(K)[0] > -1e-13 * K.max()
+    assert (K / np.sqrt(np.outer(np.diag(K), np.diag(K)))).max() <= 1 + 4e-16
+
+
+@pytest.mark.parametrize(("share", "norm"), [(0.9999, 1.0), (0.99, 10.0)])
+def test_truncation_is_multiplied_by_the_gain(share, norm):
+    form = Form("gelu")
+    numbers = share / slope_power_supremum(activation(form)), 0.3, 0.0
+    deq = nsd.DEQ(activation(form), *numbers)
+    for distance in (1e-9, 1e-2):
+        rows = norm * nearly(distance)
+        check(Case(deq, deq.kinds, lambda x, y: pair_oracle.deq(form, *numbers, x, y), rows, {}), 1e-6)
+
+
+@pytest.mark.parametrize("forms", [(Form("erf"), Form("abs")), (Form("erf"), Form("relu"))])
+def test_both_ends_of_the_polynomial_on_a_sphere(forms):
+    model = nsd.Explicit([activation(form) for form in forms])
+    x = np.array([1.0, 0.0])
+    for angle in (0.0, 1e-9, 1e-5, 3e-3, math.pi / 2, math.pi - 3e-3, math.pi - 1e-5, math.pi - 1e-9, math.pi):
+        rows = np.stack([x, [math.cos(angle), math.sin(angle)]])
+        check(Case(model, ("ck", "ntk"), lambda x, y: pair_oracle.explicit(forms, x, y), rows, {}), 1e-12)
+
+
+def test_collinear_rows_of_very_different_norms():
+    numbers = 0.5, 0.8, 0.1
+    deq = nsd.DEQ("erf", *numbers)
+    rows = np.outer([1e3, 1e8], [0.6, 0.8])
+    check(Case(deq, deq.kinds, lambda x, y: pair_oracle.deq(Form("erf"), *numbers, x, y), rows, {}), 1e-6)
+
+
+@pytest.mark.parametrize(("form", "share"), [(Form("cos", shift=1.0), 0.99), (Form("relu", shift=100.0), 0.5)])
+def test_shifted_activations(form, share):
+    numbers = share / slope_power_supremum(activation(form)), 0.8, 0.0
+    deq = nsd.DEQ(activation(form), *numbers)
+    for distance in (1e-9, 0.5):
+        case = Case(deq, deq.kinds, lambda x, y: pair_oracle.deq(form, *numbers, x, y), nearly(distance), {})
+        check(case, 1e-9)
+
+
+@pytest.mark.parametrize("name", ["sin", "cos", "erf", "gelu"])
+def test_smooth_activations_do_not_fear_opposite_rows(name):
+    rows = np.vstack([3 * nearly(0.1), -3 * nearly(0.1)])
+    _, info = nsd.DEQ(name, 0.3, 0.8).kernel(rows, kind="ntk", return_info=True)
+    assert info.error < 1e-12
+
+
+def test_an_error_beyond_the_largest_possible_is_not_stated():
+    """|K_ij| ≤ √(K_ii K_jj), so no entry can be further off than twice that."""
+    rows = np.array([[1e8, 0.0], [0.99e8, 2e7]])
+    with pytest.warns(nsd.ConvergenceWarning, match="far larger than"):
+        K, info = nsd.Explicit(["hard_tanh"]).kernel(rows, return_info=True)
+    truth = pair_oracle.explicit((Form("hard_tanh"),), *rows)["ck"]
+    assert abs(K[0, 1] - truth) <= info.error <= 2.1
