@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
-from notsodeep import data
+from notsodeep import data, files
 from notsodeep.checks import InputError
 from notsodeep.commands.console import DATA, Json, Limit, emit, new_file, parse_activation, progress, say, wrapped
 from notsodeep.models import DEQ, load_model
@@ -73,10 +73,10 @@ def kernel(
     else:
         if tile is not None or scheduler is not None:
             raise InputError("tile and scheduler are for a .zarr directory; pass --out K.zarr")
-        with new_file(out, force=force) as unfinished:
-            matrix = compute(network.kernel)
-            with unfinished.open("wb") as file:
-                np.save(file, matrix)
+        new_file(out, force=force)
+        matrix = compute(network.kernel)
+        with files.writing(out, parameter="out") as file:
+            np.save(file, matrix)
         trace = float(np.trace(matrix))
     if json:
         emit({**summary, "shape": list(matrix.shape), "dtype": str(matrix.dtype), "trace": trace})

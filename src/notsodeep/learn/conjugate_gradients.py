@@ -18,6 +18,7 @@ import numpy as np
 import scipy.linalg
 from numpy.typing import NDArray
 
+from notsodeep import files
 from notsodeep.checks import InputError, NotConvergedError
 from notsodeep.learn.products import Operator
 from notsodeep.threads import one_thread
@@ -135,11 +136,8 @@ class ConjugateGradients:
 
     def save(self, path: str | os.PathLike[str], identity: str) -> None:
         """Write the state to an .npz file, which appears complete or not at all."""
-        target = Path(path)
-        partial = target.with_name(target.name + ".partial")
-        with partial.open("wb") as file:
+        with files.writing(path, parameter="checkpoint") as file:
             np.savez(file, identity=np.array(identity), **self.state())  # type: ignore[arg-type]
-        partial.replace(target)
 
     def load(self, path: str | os.PathLike[str], identity: str) -> None:
         """Resume from a file written by :meth:`save` for the same problem."""

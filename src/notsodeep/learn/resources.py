@@ -1,13 +1,11 @@
-"""How much memory there is, and where work is kept."""
+"""How much memory there is, and the name of a checkpoint."""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
 
-from notsodeep.checks import InputError
-
-__all__ = ["CHECKPOINT", "available_memory", "made", "readable"]
+__all__ = ["CHECKPOINT", "available_memory", "readable"]
 
 CHECKPOINT = "cg.npz"  # of conjugate gradients in a directory
 
@@ -39,12 +37,3 @@ def readable(size: float) -> str:
     ('1.5 GB', '2 MB')
     """
     return f"{size / 1e9:.3g} GB" if size >= 1e9 else f"{size / 1e6:.3g} MB"
-
-
-def made(directory: str | os.PathLike[str]) -> Path:
-    """The directory to work in, created if need be."""
-    folder = Path(directory)
-    if folder.exists() and not folder.is_dir():
-        raise InputError(f"directory={str(folder)!r} is a file; pass a directory")
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder

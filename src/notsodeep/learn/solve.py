@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from notsodeep import files
 from notsodeep.checks import InputError, choice, count, positive
 from notsodeep.kernels import Blocks
 from notsodeep.learn.cholesky import NotPositiveDefiniteError, factorize
@@ -99,8 +100,7 @@ def solve(
     if checkpoint is not None:
         if solver in ("cholesky", "nystrom"):
             raise InputError(f"checkpoint is for solver='cg'; solver={solver!r} has no state to keep")
-        if not Path(checkpoint).absolute().parent.is_dir():
-            raise InputError(f"checkpoint={str(checkpoint)!r}: its directory does not exist; create it first")
+        files.writable(checkpoint, "checkpoint")
     plan = choose(blocks, system.B.shape[1], solver, budget, checkpoint is not None)
     if plan.method == "nystrom":
         n = blocks.shape[0]

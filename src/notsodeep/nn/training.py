@@ -17,8 +17,9 @@ import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
 
+from notsodeep import files
 from notsodeep.checks import InputError, NotConvergedError, choice, count, positive
-from notsodeep.nn.export import describe, read_tensors, writable, write_atomically
+from notsodeep.nn.export import describe, read_tensors
 from notsodeep.nn.initialization import check_seed
 
 __all__ = ["Epoch", "History", "fit"]
@@ -137,7 +138,7 @@ def fit(
     run = _Run(net, X, y, batch_size, optimizer, lr, loss, validation, patience, seed)
     total = count(epochs, "epochs")
     if checkpoint is not None:
-        writable(checkpoint, "checkpoint")
+        files.writable(checkpoint, "checkpoint")
         run.settings["data"] = _fingerprint([run.X, run.y, *(run.validation or ())])
     with torch.random.fork_rng(devices=[]), _bar(progress, total) as report:
         run.check_outputs()
@@ -311,7 +312,7 @@ class _Run:
             "stopped_early": self.history.stopped_early,
         }
         copies = {name: value.detach().cpu().contiguous().clone() for name, value in tensors.items()}
-        write_atomically(path, safetensors.torch.save(copies, {"training": json.dumps(state)}))
+        files.write(path, safetensors.torch.save(copies, {"training": json.dumps(state)}))
 
     def restore(self, path: str | Path) -> None:
         """Continue from a file written by :meth:`save`."""

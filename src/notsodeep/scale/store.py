@@ -15,13 +15,11 @@ Tiles go straight between arrays and files, not through zarr's own pipeline.
 from __future__ import annotations
 
 import contextlib
-import errno
 import fcntl
 import json
 import os
 import re
 import socket
-import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -29,6 +27,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from notsodeep import files
 from notsodeep.activations import Activation
 from notsodeep.checks import InputError, count
 from notsodeep.scale.extra import need
@@ -40,7 +39,6 @@ Tile: TypeAlias = tuple[int, int]
 
 FORMAT = 1
 LOCK = ".lock"
-_UNFINISHED = re.compile(r"zarr\.json\..*\.partial")
 _FINGERPRINT = re.compile(r"[0-9a-f]{64}")
 _NAMES = {"X": "data", "Y": "second data"}  # of the manifest, for people
 _TRIANGLES = ("full", "upper", "lower")
@@ -106,7 +104,7 @@ class TileStore:
         wanted = {"format": FORMAT, **manifest}
         if not (directory / "zarr.json").exists():
             content = _describe(shape, tile, dtype, wanted)
-            _write_whole(directory / "zarr.json", [content], durable=True)
+            files.write(directory / "zarr.json", content)
         store = cls(directory)
         found = {"shape": store.shape, "dtype": store.dtype.name, "tile": store.tile, **store.manifest}
         asked = {"shape": tuple(shape), "dtype": np.dtype(dtype).name, "tile": tuple(tile), **wanted}
@@ -177,7 +175,9 @@ class TileStore:
         full = np.ascontiguousarray(full, self.dtype)
         target = self.file(tile)
         target.parent.mkdir(parents=True, exist_ok=True)
-        _write_whole(target, [full.data.cast("B"), self._sum(full)])
+        with files.writing(target, durable=False) as file:
+            file.write(full.data.cast("B"))
+            file.write(self._sum(full))
 
     def valid(self, tile: Tile) -> bool:
         """Whether the tile is there and its checksum right."""
@@ -213,7 +213,9 @@ def locked(path: str | Path) -> Iterator[Path]:
     if (directory / "zarr.json").exists():
         TileStore(directory)  # refuses what is none
     elif directory.is_dir():
-        foreign = [name for name in sorted(os.listdir(directory)) if name != LOCK and not _UNFINISHED.fullmatch(name)]
+        foreign = [
+            name for name in sorted(os.listdir(directory)) if name != LOCK and not files.UNFINISHED.fullmatch(name)
+        ]
         if foreign:
             raise InputError(f"{directory} holds other files ({foreign[0]}); pass a new directory")
     lock = directory / LOCK
@@ -221,7 +223,7 @@ def locked(path: str | Path) -> Iterator[Path]:
         directory.mkdir(exist_ok=True)
         handle = os.open(lock, os.O_RDWR | os.O_CREAT, 0o666)
     except OSError as error:
-        raise _explained(error, directory) from None
+        raise files.explained(error, directory) from None
     try:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -231,45 +233,13 @@ def locked(path: str | Path) -> Iterator[Path]:
         try:
             os.ftruncate(handle, 0)
             os.pwrite(handle, f"process {os.getpid()} on {socket.gethostname()}\n".encode(), 0)
-            for leftover in (*directory.glob("zarr.json.*.partial"), *directory.glob("c/*/*.partial")):
-                leftover.unlink(missing_ok=True)
+            for place in (directory, *directory.glob("c/*")):
+                files.sweep(place)
         except OSError as error:
-            raise _explained(error, directory) from None
+            raise files.explained(error, directory) from None
         yield directory
     finally:
         os.close(handle)
-
-
-def _write_whole(target: Path, parts: list[Any], *, durable: bool = False) -> None:
-    partial = target.with_name(f"{target.name}.{os.getpid()}.{threading.get_ident()}.partial")
-    try:
-        with partial.open("wb", buffering=0) as file:
-            for part in parts:
-                view = memoryview(part)
-                while view:
-                    view = view[file.write(view) :]
-            if durable:
-                os.fsync(file.fileno())
-        partial.replace(target)
-    except OSError as error:
-        raise _explained(error, target) from None
-    finally:
-        with contextlib.suppress(OSError):
-            partial.unlink(missing_ok=True)
-
-
-def _explained(error: OSError, target: Path) -> OSError:
-    """The same error with what to do about it."""
-    advice = {
-        errno.ENOSPC: "the disk is full; free some space",
-        errno.EDQUOT: "your disk quota is used up; free some space",
-        errno.EFBIG: "the file would exceed the size allowed; raise the limit",
-        errno.EROFS: "the file system is read-only; make it writable or pass another path",
-        errno.EACCES: "writing is not permitted; change the permissions or pass another path",
-        errno.EPERM: "writing is not permitted; change the permissions or pass another path",
-    }.get(error.errno or 0, (error.strerror or str(error)) + "; mend it")
-    text = f"{advice}, and run the same command again: what has been written stays valid"
-    return OSError(error.errno, text, str(target))
 
 
 def _pair(sizes: Any) -> tuple[int, int]:
