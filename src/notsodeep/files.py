@@ -128,8 +128,10 @@ def writable(path: PathLike, parameter: str = "path", *, parents: bool = False) 
     return target
 
 
-def folder(path: PathLike, parameter: str = "path") -> Path:
-    """The directory, created with those above it if need be."""
+def folder(path: PathLike, parameter: str = "path", *, parents: bool = True) -> Path:
+    """The directory, created if need be, and with `parents` those above it."""
+    if not parents:
+        _directory(Path(path).parent, path, parameter, create=False)
     return _directory(Path(path), path, parameter, create=True)
 
 
@@ -179,10 +181,11 @@ def _directory(wanted: Path, path: PathLike, parameter: str, *, create: bool) ->
         raise InputError(f"{named} is {what}, not a directory; pass another path")
     if first != wanted and not create:
         raise InputError(f"{said}: the directory {str(wanted)!r} does not exist; create it first")
-    try:
-        wanted.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise explained(error, path) from None
+    if create:
+        try:
+            wanted.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise explained(error, path) from None
     return wanted
 
 
