@@ -189,6 +189,31 @@ def test_the_commands_tell_of_compilation_too(
     assert capsys.readouterr().err == ""
 
 
+def test_names_are_no_markup(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A terminal's markup, ``[/x]``, and its emoji, ``:key:``, in the names of files, folders and classes."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("FORCE_COLOR", "1")  # a terminal, with bars
+    monkeypatch.setenv("COLUMNS", "200")
+    place = Path("[") / "x] :key:"
+    place.mkdir(parents=True)
+    np.save(place / "X.npy", np.eye(6))
+    rows = "\n".join(f"{k}.5,{label}" for k, label in enumerate(["[/b]", ":key:", "[red]r"] * 2))
+    (place / "D.csv").write_text(f"x,label\n{rows}\n")
+    for command in (
+        ["kernel", place / "X.npy", "--out", place / "K.zarr"],
+        ["verify", place / "K.zarr"],
+        ["fit", place / "D.csv", "--out", place / "m.npz"],
+        ["match", "--data", place / "D.csv", "--no-train", "--report", place / "report"],
+    ):
+        result = run(*command)
+        assert (result.code, str(command[-1]) in result.out) == (0, True), result.err
+    assert run("show", place / "report" / "match.json").code == 0
+    classes = run("data", "info", place / "D.csv").out
+    assert all(label in classes for label in ("[/b]", ":key:", "[red]r"))
+    assert run("predict", place / "m.npz", place / "D.csv").code == 0
+    assert f"file={str(place / 'absent')!r}" in run("show", place / "absent").err
+
+
 def test_show(run: Run, tmp_path: Path) -> None:
     path = nsd.DEQ("tanh", 0.3, 0.8).save(tmp_path / "deq.json")
     result = run("show", path)

@@ -38,6 +38,7 @@ __all__ = [
     "progress",
     "say",
     "table",
+    "terminal",
     "wrapped",
     "wrapped_reason",
 ]
@@ -58,16 +59,18 @@ class Commands(TyperGroup):
         return super().resolve_command(ctx, args)
 
 
-def _console() -> Console:
+def terminal(*, stderr: bool = False) -> Console:
+    """A console that prints text as it is: ``[/x].zarr`` and ``:key:.npy`` are file names, not markup."""
     # a pipe has no width of its own; 120 columns keep tables in one piece
-    return Console(highlight=False, width=None if sys.stdout.isatty() else 120)
+    width = None if stderr or sys.stdout.isatty() else 120
+    return Console(stderr=stderr, width=width, markup=False, emoji=False, highlight=False)
 
 
 def say(*content: Any) -> None:
     """Print text or tables for people; text is not wrapped, so that it can be copied."""
-    console = _console()
+    console = terminal()
     for part in content or ("",):
-        console.print(part, soft_wrap=isinstance(part, str), markup=False)
+        console.print(part, soft_wrap=isinstance(part, str))
 
 
 def wrapped(label: str | None, text: str, width: int = 80, margin: int = 11) -> list[str]:
@@ -142,11 +145,11 @@ def progress(description: str, *, quiet: bool = False) -> Iterator[Any]:
 
     Yields a function: ``step(text)`` names the current step, ``step(text, fraction)`` moves the bar.
     """
-    console = Console(stderr=True)
+    console = terminal(stderr=True)
     if quiet or not console.is_terminal:
         yield lambda *_: None
         return
-    columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
+    columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), BarColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console, transient=True) as bar:
         task = bar.add_task(description, total=None)
 

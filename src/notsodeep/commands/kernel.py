@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from dataclasses import asdict
 from functools import partial
@@ -15,6 +16,7 @@ from notsodeep import data, files
 from notsodeep.checks import InputError
 from notsodeep.commands.console import DATA, Json, Limit, emit, new_file, parse_activation, progress, say, wrapped
 from notsodeep.models import DEQ, load_model
+from notsodeep.resources import available_memory, readable
 from notsodeep.scale import verify as check
 from notsodeep.scale.distributed import connect
 
@@ -74,7 +76,7 @@ def kernel(
         if tile is not None or scheduler is not None:
             raise InputError("tile and scheduler are for a .zarr directory; pass --out K.zarr")
         new_file(out, force=force)
-        matrix = compute(network.kernel)
+        matrix = compute(partial(_in_memory, network, out))
         with files.writing(out, parameter="out") as file:
             np.save(file, matrix)
         trace = float(np.trace(matrix))
@@ -85,6 +87,18 @@ def kernel(
         say(f"{out}: {matrix.shape[0]} × {matrix.shape[1]} {matrix.dtype}")
         if "tiles" in summary:
             say(_tiles(total, there))
+
+
+def _in_memory(network: Any, out: Path, X: Any, *, dtype: str, **options: Any) -> Any:
+    """The matrix, if there is room for it."""
+    size = len(X) ** 2 * (4 if dtype == "float32" else 8)
+    for free, place in ((available_memory(), "memory"), (shutil.disk_usage(out.parent).free, "disk")):
+        if size > free:
+            raise InputError(
+                f"out={str(out)!r} would take {readable(size)}, but {readable(free)} of {place} are free; "
+                f"pass --out {out.stem}.zarr, written tile by tile and half as large, or --limit"
+            )
+    return network.kernel(X, dtype=dtype, **options)
 
 
 def _tiles(total: int, reused: int) -> str:

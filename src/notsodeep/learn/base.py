@@ -17,8 +17,8 @@ from notsodeep import files
 from notsodeep.checks import InputError, choice, nearest, nonnegative
 from notsodeep.kernels import Blocks
 from notsodeep.learn import persistence
+from notsodeep.learn.conjugate_gradients import CHECKPOINT
 from notsodeep.learn.plan import SOLVERS
-from notsodeep.learn.resources import CHECKPOINT
 from notsodeep.learn.rows import Merged, Preparation, identities, merge
 from notsodeep.learn.solution import Solution
 from notsodeep.learn.solve import product, solve

@@ -25,10 +25,11 @@ from notsodeep.learn.products import Operator
 from notsodeep.scale.tiles import fingerprint
 from notsodeep.threads import one_thread
 
-__all__ = ["ConjugateGradients", "relative"]
+__all__ = ["CHECKPOINT", "ConjugateGradients", "relative"]
 
 Array: TypeAlias = NDArray[Any]
 
+CHECKPOINT = "cg.npz"  # name of a file of :meth:`ConjugateGradients.save` in a directory
 _DEPENDENT = 1e-8  # a direction that adds less than this to the others is dropped
 
 

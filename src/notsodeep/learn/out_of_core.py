@@ -15,12 +15,12 @@ from notsodeep import files
 from notsodeep.checks import InputError, choice, count, nearest
 from notsodeep.kernels import Blocks
 from notsodeep.learn.condition import largest_eigenvalue
-from notsodeep.learn.conjugate_gradients import ConjugateGradients
-from notsodeep.learn.resources import CHECKPOINT, readable
+from notsodeep.learn.conjugate_gradients import CHECKPOINT, ConjugateGradients
 from notsodeep.learn.solution import Solution
 from notsodeep.learn.solve import solve
 from notsodeep.learn.system import System
 from notsodeep.progress import Progress
+from notsodeep.resources import readable
 from notsodeep.scale import compute, factorize
 from notsodeep.scale.distributed import ClusterBlocks
 

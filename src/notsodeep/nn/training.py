@@ -414,6 +414,8 @@ def _bar(progress: Progress, total: int) -> Iterator[Callable[[Epoch, int], None
     if progress is False or (progress is None and not console.is_terminal):
         yield lambda epoch, total: None
         return
-    with Bar(BarColumn(), TextColumn("{task.description}"), TimeRemainingColumn(), console=console) as bar:
+    with Bar(
+        BarColumn(), TextColumn("{task.description}", markup=False), TimeRemainingColumn(), console=console
+    ) as bar:
         task = bar.add_task("training", total=total)
         yield lambda epoch, total: bar.update(task, completed=epoch.epoch, description=str(epoch))
