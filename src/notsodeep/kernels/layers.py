@@ -15,9 +15,9 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import numba
 import numpy as np
 
+from notsodeep import compilation
 from notsodeep.kernels.arc import lens
 from notsodeep.kernels.kinds import combine_compiled
 from notsodeep.kernels.pieces import NEAR, pieces_dual, pieces_loss
@@ -40,7 +40,7 @@ __all__ = [
 ARC, PIECES, SERIES, ERF, SIN, COS, GAUSSIAN = 0, 1, 2, 3, 4, 5, 6
 EXPLICIT, FINITE, IMPLICIT = 0, 1, 2
 
-_jit = numba.njit(nogil=True, cache=True, error_model="numpy", fastmath={"contract", "nsz"})
+_jit = compilation.jit(nogil=True, error_model="numpy", fastmath={"contract", "nsz"})
 
 
 @_jit

@@ -289,7 +289,7 @@ def _cosine_function(
     def values(u: Array) -> tuple[Array, float]:
         gap = np.asarray(u, dtype=np.float64) ** 2
         out = np.empty((codes.size, gap.size))
-        residual = layered_points(  # type: ignore[call-arg]
+        residual = layered_points(
             *network.shared, *network.groups[0], codes, length**2 * (1 - gap), length**2 * gap, out
         )
         return out, float(residual)
