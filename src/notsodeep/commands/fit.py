@@ -58,7 +58,7 @@ def fit(
     from notsodeep.learn import DEQKernelClassifier, DEQKernelRegressor
 
     choice(task, TASKS, "task")
-    if out.suffix != ".npz":
+    if out.suffix.lower() != ".npz":
         raise InputError(f"out={str(out)!r} must end in .npz")
     machine = (DEQKernelClassifier if task == "classify" else DEQKernelRegressor)(
         parse_activation(activation, param or []),

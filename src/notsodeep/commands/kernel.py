@@ -45,7 +45,8 @@ def kernel(
     A .zarr directory is written tile by tile and need not fit in memory. Killed at any moment, the same command
     continues it; tiles that are damaged are computed again, and a directory of another kernel is refused.
     """
-    if out.suffix not in (".npy", ".zarr"):
+    suffix = out.suffix.lower()
+    if suffix not in (".npy", ".zarr"):
         raise InputError(f"out={str(out)!r} must end in .npy or .zarr")
     network: Any = (
         load_model(model) if model else DEQ(parse_activation(activation, param or []), recurrent, input, bias)
@@ -64,7 +65,7 @@ def kernel(
 
             return write(X, kind=kind, dtype=dtype, progress=report)
 
-    if out.suffix == ".zarr":
+    if suffix == ".zarr":
         if force:
             raise InputError(f"force is for .npy files; delete {str(out)!r} yourself if it is to be replaced")
         with connect(scheduler) as client:

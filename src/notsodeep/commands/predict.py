@@ -36,7 +36,7 @@ def predict(
     if proba and not hasattr(machine, "predict_proba"):
         raise InputError("proba: a regression has no probabilities of classes; leave --proba out")
     if out is not None:
-        if out.suffix != ".csv":
+        if out.suffix.lower() != ".csv":
             raise InputError(f"out={str(out)!r} must end in .csv")
         new_file(out, force=force)
     loaded = data.load(source)

@@ -32,7 +32,7 @@ _UNREADABLE = (OSError, EOFError, ValueError, LookupError, TypeError, RuntimeErr
 def save(estimator: Any, path: str | Path) -> Path:
     """Write a fitted estimator; the file appears complete or not at all."""
     target = Path(path)
-    if target.suffix != ".npz":
+    if target.suffix.lower() != ".npz":
         raise InputError(f"path={str(path)!r} must end in .npz")
     arrays, numbers = estimator._state()
     if any(array.dtype.hasobject for array in arrays.values()):
