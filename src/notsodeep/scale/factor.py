@@ -141,6 +141,7 @@ def factorize(
         reporter("factor", len(store.tiles()), progress) as report,
     ):
         _factor(blocks, extra, store, report)
+        store.require_claim(complete=True)
     return Factor(directory)
 
 

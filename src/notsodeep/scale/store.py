@@ -114,7 +114,7 @@ class TileStore:
     def writing(
         cls, path: str | Path, shape: tuple[int, int], tile: tuple[int, int], dtype: Any, manifest: Mapping[str, Any]
     ) -> Iterator[TileStore]:
-        """Open the store of this matrix, or begin one, and keep other writers out while the block writes all tiles.
+        """Open the store of this matrix, or begin one, and keep other writers out inside the block.
 
         A directory that holds anything else is refused before anything in it is touched. What a killed writer left
         is removed.
@@ -151,7 +151,7 @@ class TileStore:
                 files.sweep(_own(directory, "c", str(row)))
             try:
                 yield store
-                store.require_claim(complete=True)
+                store.require_claim()
                 opened()
             except (OSError, InputError):
                 store.require_claim()  # says more than that a tile was not found

@@ -96,6 +96,7 @@ def compute(
                 write_tiles(client, blocks, store, missing, moved)
             else:
                 each(_writer(blocks, store), missing, moved)
+            store.require_claim(complete=True)
     return StoredBlocks(out)
 
 
