@@ -183,13 +183,32 @@ def test_links_within_a_store_are_not_followed_for_writing(victim: Path, tmp_pat
     (path / "c/1").symlink_to(victim.parent)
     with pytest.raises(InputError, match=r"c/1 is a link, and nothing is written outside the store; delete it"):
         compute(problems.source(50), path)
-    (path / "zarr.json").unlink()
     shutil.rmtree(path / "c")
+    (path / "c").symlink_to(victim.parent)
+    with pytest.raises(InputError, match=r"K\.zarr/c is a link, and nothing is written outside the store; delete it"):
+        compute(problems.source(50), path)
+    (path / "c").unlink()
+    (path / "zarr.json").unlink()
     (path / "zarr.json").symlink_to(victim.parent / "new")
     with pytest.raises(InputError, match=r"holds other files \(zarr\.json\)"):
         compute(problems.source(50), path, tile=16)
     assert sorted(victim.parent.iterdir()) == sorted([victim, *outside])
     assert all(file.read_text() == "mine" for file in (victim, *outside))
+
+
+@pytest.mark.parametrize("name", [".lock", ".writer", "zarr.json", "c/0/1"])
+def test_a_pipe_or_a_directory_within_a_store_is_no_trap(name: str, tmp_path: Path) -> None:
+    for make in (os.mkfifo, os.mkdir):
+        path = tmp_path / f"{make.__name__}.zarr"
+        compute(problems.source(50), path, tile=25)
+        (path / name).unlink(missing_ok=True)
+        make(path / name)
+        with pytest.raises(InputError):
+            compute(problems.source(50), path)
+        if name == "c/0/1":
+            assert verify(path).damaged == ((0, 1),)
+            with pytest.raises(DamagedTileError, match=r"tile \(0, 1\) is a directory or a device; delete it"):
+                StoredBlocks(path).to_numpy()
 
 
 def test_a_store_of_another_kernel_is_not_touched(tmp_path: Path) -> None:

@@ -68,8 +68,11 @@ def locked(directory: Path) -> Iterator[str]:
 
 
 def _owner(directory: Path) -> re.Match[str] | None:
+    path = directory / _WRITER
     try:
-        with (directory / _WRITER).open(encoding="utf-8", errors="replace") as file:
+        if not path.is_file():
+            return None
+        with path.open(encoding="utf-8", errors="replace") as file:
             return _OWNER.fullmatch(file.read(400))
     except OSError:
         return None

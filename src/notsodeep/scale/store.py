@@ -84,8 +84,11 @@ class TileStore:
     def __init__(self, path: str | Path, claim: str | None = None) -> None:
         self.path = Path(path).absolute()
         self.claim = claim
+        description = self.path / "zarr.json"
         try:
-            with (self.path / "zarr.json").open(encoding="utf-8") as file:
+            if description.exists() and not description.is_file():
+                raise ValueError("a directory or a pipe")
+            with description.open(encoding="utf-8") as file:
                 described = json.loads(file.read(_LONGEST))
             attributes = described["attributes"]["notsodeep"]
             self.format = attributes["format"]
@@ -147,8 +150,9 @@ class TileStore:
             store = opened(claim)
             files.sweep(directory)
             # all of them now: later, the directory of this name may be another one
+            tiles = _own(directory, "c")
             for row in range(store.grid[0]):
-                files.sweep(_own(directory, "c", str(row)))
+                files.sweep(_own(tiles, str(row)))
             try:
                 yield store
                 store.require_claim()
@@ -274,10 +278,10 @@ class TileStore:
         return int(total).to_bytes(4, "little")
 
 
-def _own(directory: Path, *names: str) -> Path:
+def _own(directory: Path, name: str) -> Path:
     """A directory within another one, created if need be; nothing is written through a link that leads out of it."""
-    place = files.folder(directory.joinpath(*names))
-    if place.resolve() != directory.resolve().joinpath(*names):
+    place = files.folder(directory / name)
+    if place.resolve() != directory.resolve() / name:
         raise InputError(f"{place} is a link, and nothing is written outside the store; delete it")
     return place
 
