@@ -104,16 +104,15 @@ def _version(name: str) -> str:
 
 def save(name: str, result: Mapping[str, Any], seconds: float) -> Path:
     """Write ``results/<name>.json`` with the machine and the date beside the result."""
+    from notsodeep import files
+
     missing = {"claim", "target", "rows", "verdict"} - set(result)
     if missing:
         raise ValueError(f"the result of {name} lacks {', '.join(sorted(missing))}")
-    RESULTS.mkdir(exist_ok=True)
     path = RESULTS / f"{name}.json"
     today = datetime.datetime.now(datetime.UTC).date().isoformat()
     content = {"name": name, **result, "seconds": round(seconds, 1), "date": today, "machine": machine()}
-    partial = path.with_suffix(".partial")
-    partial.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-    partial.replace(path)
+    files.write(path, json.dumps(content, indent=1, ensure_ascii=False) + "\n", parents=True)
     return path
 
 

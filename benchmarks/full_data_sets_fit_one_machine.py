@@ -89,10 +89,9 @@ def measured(script: str, name: str, file: str, quick: bool) -> dict:
     finished = subprocess.run(arguments, stdout=subprocess.PIPE, text=True, check=True)
     content = json.loads(finished.stdout.strip().splitlines()[-1]) | {"date": datetime.date.today().isoformat()}
     if not quick:
-        RECORDS.mkdir(exist_ok=True)
-        partial = path.with_suffix(".partial")
-        partial.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-        partial.replace(path)
+        from notsodeep import files
+
+        files.write(path, json.dumps(content, indent=1, ensure_ascii=False) + "\n", parents=True)
     return content
 
 

@@ -29,7 +29,7 @@ import notsodeep as nsd
 from notsodeep.kernels import blocks
 from notsodeep.scale import compute, factorize, product
 from notsodeep.scale.products import multiply_tile
-from notsodeep.scale.store import TileStore, locked
+from notsodeep.scale.store import TileStore
 from notsodeep.threads import executor
 
 AREA = "scale"
@@ -46,8 +46,8 @@ def rates(tile: int, dtype: str, threads: int) -> dict[str, float]:
     data, vectors = source.block(*span), np.ones((tile, COLUMNS))
     lower = np.tril(data) + np.eye(tile, dtype=dtype)
     others, outs = ([part.copy() for _ in range(threads)] for part in (data.T, data))
-    with tempfile.TemporaryDirectory() as folder, locked(Path(folder) / "K.zarr") as path:
-        store = TileStore.create(path, (threads * tile, 100 * tile), (tile, tile), dtype, {"triangle": "full"})
+    described = (threads * tile, 100 * tile), (tile, tile), dtype, {"triangle": "full"}
+    with tempfile.TemporaryDirectory() as folder, TileStore.writing(Path(folder) / "K.zarr", *described) as store:
         written = [0] * threads
 
         def write(worker: int) -> None:  # always another tile, as in a new store

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
+from notsodeep import files
 from notsodeep.papers.misprints import (
     ERRATA,
     INPUT,
@@ -19,7 +20,6 @@ from notsodeep.papers.misprints import (
     border_variances,
     hard_tanh_slopes,
 )
-from notsodeep.papers.trials import write_text
 
 TEMPLATE = """# Errata of the papers
 
@@ -84,7 +84,7 @@ def write(path: Path, small: int = 200, large: int = 800) -> None:
         low=variances.min(),
         high=variances.max(),
     )
-    write_text(path, text)
+    files.write(path, text)
 
 
 if __name__ == "__main__":

@@ -52,12 +52,17 @@ notsodeep kernel X.npy --activation tanh --out tanh.zarr
 notsodeep verify K.zarr
 ```
 
-The directory is a zarr array, one file for each tile of about 2048², the upper triangle only; each file
-ends in its own CRC-32C and appears by a rename, complete or not at all. A call that finds the directory keeps the
-tiles that pass their checksum and computes the others, so a kill, a full disk or a flipped bit costs the tiles it
-hit. The manifest names model, kind, samples (SHA-256) and version; a directory of anything else is refused. One
-writer at a time, by a lock that the system releases when its owner dies. Tiles are not forced to the platter one by
-one: what a power cut takes is found by its checksum. They are not compressed.
+The directory is a zarr array, one file for each tile of about 2048², the upper triangle only. A file appears by a
+rename, complete or not at all, and ends in the CRC-32C of its entries and in a SHA-256 that binds them to the
+manifest and to their place: a tile moved within the store or taken from another one is found as damage, and so are
+all tiles if the manifest is edited. A call that finds the directory keeps the tiles that pass and computes the
+others, so a kill, a full disk or a flipped bit costs the tiles it hit. The manifest names model, kind, samples
+(SHA-256) and version; a directory of anything else is refused before it is touched.
+
+One writer at a time, by a lock that the system releases when its owner dies. A store that is moved, deleted or
+replaced under its writer ends the writer with one clear error. Links within the store are never followed for
+writing. Tiles are not forced to the platter one by one: what a power cut takes is found by its checksum. They are not
+compressed. Stores of notsodeep 0.1 can be read and verified (their tiles have a CRC-32C only) but not continued.
 
 The estimators do the same: `DEQKernelClassifier(solver="out_of_core", directory="work")` keeps its factor in `work`;
 a killed fit continues when it is called again; `notsodeep fit` has `--solver out_of_core --directory work`.

@@ -99,7 +99,7 @@ def test_report(run: Run, small: Path, tmp_path: Path, monkeypatch: pytest.Monke
     for words in (content["text"], content["formulas"][0], "plain tanh", "inference, 1000 samples"):
         assert words in run("show", folder / "match.json").out
     # a second run replaces the report; its pictures have been drawn once
-    monkeypatch.setattr("matplotlib.figure.Figure.savefig", lambda _, path, **__: path.touch())
+    monkeypatch.setattr("matplotlib.figure.Figure.savefig", lambda _, file, **__: file.write(b"drawn"))
     before = (folder / "match.json").stat().st_mtime_ns
     again = run("match", "--data", small, "--report", folder, "--no-train", "--json").json
     assert again["report"] == str(folder)
@@ -187,6 +187,31 @@ def test_the_commands_tell_of_compilation_too(
     with console.progress("work", quiet=True):
         fresh(1j)
     assert capsys.readouterr().err == ""
+
+
+def test_names_are_no_markup(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A terminal's markup, ``[/x]``, and its emoji, ``:key:``, in the names of files, folders and classes."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("FORCE_COLOR", "1")  # a terminal, with bars
+    monkeypatch.setenv("COLUMNS", "200")
+    place = Path("[") / "x] :key:"
+    place.mkdir(parents=True)
+    np.save(place / "X.npy", np.eye(6))
+    rows = "\n".join(f"{k}.5,{label}" for k, label in enumerate(["[/b]", ":key:", "[red]r"] * 2))
+    (place / "D.csv").write_text(f"x,label\n{rows}\n")
+    for command in (
+        ["kernel", place / "X.npy", "--out", place / "K.zarr"],
+        ["verify", place / "K.zarr"],
+        ["fit", place / "D.csv", "--out", place / "m.npz"],
+        ["match", "--data", place / "D.csv", "--no-train", "--report", place / "report"],
+    ):
+        result = run(*command)
+        assert (result.code, str(command[-1]) in result.out) == (0, True), result.err
+    assert run("show", place / "report" / "match.json").code == 0
+    classes = run("data", "info", place / "D.csv").out
+    assert all(label in classes for label in ("[/b]", ":key:", "[red]r"))
+    assert run("predict", place / "m.npz", place / "D.csv").code == 0
+    assert f"file={str(place / 'absent')!r}" in run("show", place / "absent").err
 
 
 def test_show(run: Run, tmp_path: Path) -> None:
@@ -292,17 +317,34 @@ def test_a_foreign_directory_is_not_touched(run: Run, small: Path, tmp_path: Pat
     assert "holds files that are not a report" in result.err
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
     result = run("match", "--data", small, "--report", tmp_path / "thesis.tex")
-    assert "is a file; pass a directory" in result.err
+    assert "is a file, not a directory" in result.err
 
 
 def test_an_unwritable_directory(run: Run, small: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    def refuse(*_: object, **__: object) -> str:
-        raise PermissionError(13, "Permission denied", "/somewhere")
+    def refuse(self: Path, *_: object, **__: object) -> str:
+        raise PermissionError(13, "Permission denied", str(self))
 
-    monkeypatch.setattr(console.tempfile, "mkdtemp", refuse)  # also root, who may write everywhere
-    result = run("match", "--data", small, "--report", tmp_path / "report")
-    assert (result.code, result.err) == (2, "error: /somewhere: Permission denied\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(Path, "mkdir", refuse)  # also root, who may write everywhere
+    result = run("match", "--data", small, "--report", "report")
+    assert result.code == 2
+    assert result.err.startswith("error: report: writing is not permitted; change the permissions")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_what_comes_into_a_report_during_the_work_is_kept(
+    run: Run, small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from notsodeep.report import pictures
+
+    folder = tmp_path / "report"
+    folder.mkdir()
+    monkeypatch.setattr(pictures, "draw", lambda *_: (folder / "thesis.tex").write_text("mine"))
+    result = run("match", "--data", small, "--report", folder, "--no-train")
+    assert result.code == 2
+    assert "holds files that are not a report ('thesis.tex' for one)" in result.err
+    assert [path.name for path in folder.iterdir()] == ["thesis.tex"]
+    assert [path.name for path in tmp_path.iterdir()] == ["report"]
 
 
 def test_a_failure_while_drawing_leaves_the_old_report(

@@ -10,7 +10,8 @@ import pytest
 # a fresh interpreter in which the optional dependencies cannot be imported
 BLOCK = """
 import sys
-EXTRAS = "torch dask distributed zarr matplotlib plotly onnx onnxruntime safetensors pandas pyarrow".split()
+EXTRAS = "torch dask distributed zarr filelock google_crc32c matplotlib plotly onnx onnxruntime".split()
+EXTRAS += ["safetensors", "pandas", "pyarrow"]
 class Block:
     def find_spec(self, name, path=None, target=None):
         if name.split(".")[0] in EXTRAS:

@@ -8,12 +8,11 @@ from collections.abc import Sequence
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 
 from notsodeep import __version__
 from notsodeep.checks import InputError, MissingExtraError, NotConvergedError
 from notsodeep.commands import bench, data, fit, kernel, match, predict, reproduce, show, train
-from notsodeep.commands.console import Commands
+from notsodeep.commands.console import Commands, terminal
 
 __all__ = ["app", "main"]
 
@@ -74,8 +73,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def _fail(message: str, status: int = 2) -> None:
     """One line; a terminal breaks it between words."""
-    console = Console(stderr=True)
-    console.print(
-        "error: " + " ".join(message.split()), soft_wrap=not console.is_terminal, markup=False, highlight=False
-    )
+    console = terminal(stderr=True)
+    console.print("error: " + " ".join(message.split()), soft_wrap=not console.is_terminal)
     sys.exit(status)

@@ -11,6 +11,7 @@ from typing import Any, ClassVar, TypeAlias, cast
 
 from scipy.optimize import brentq
 
+from notsodeep import files
 from notsodeep.activations import Activation, activation
 from notsodeep.checks import InputError, choice, count, nonnegative, positive
 from notsodeep.gaussian import moments, slope_power_supremum
@@ -103,11 +104,7 @@ class _Description:
     def save(self, path: str | Path) -> Path:
         """Write the description as a small JSON file; :func:`load_model` reads it back."""
         text = json.dumps(self.to_dict(), indent=2) + "\n"  # serialise before touching the disk
-        target = Path(path)
-        partial = target.with_name(target.name + ".partial")
-        partial.write_text(text, encoding="utf-8")
-        partial.replace(target)
-        return target
+        return files.write(path, text)
 
 
 def _plain(value: Any) -> Any:

@@ -182,3 +182,37 @@ def test_largest_eigenvalue_from_below(name):
     K = MATRICES[name]
     top = np.linalg.eigvalsh(K)[-1]
     assert 0.8 * top <= largest_eigenvalue(lambda V: K @ V, len(K)) <= top * (1 + 1e-12)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"R": np.ones((6, 1))},
+        {"X": np.ones((5, 2))},
+        {"R": np.array(1.0)},
+        {"R": np.full((6, 2), np.nan)},
+        {"X": np.ones((6, 2), np.float32)},
+        {"directions": np.ones(6)},
+        {"directions": np.ones((5, 2))},
+        {"numbers": np.ones(3)},
+        {"numbers": None},
+        {"more": np.ones(3)},
+        {"R": np.zeros((6, 2))},  # fits, but was not written with the rest
+    ],
+    ids=str,
+)
+def test_a_checkpoint_that_was_changed_is_refused(change, tmp_path):
+    path, K = tmp_path / "state.npz", decaying(6, 1e3)
+    cg = ConjugateGradients(lambda V: K @ V, np.arange(12.0).reshape(6, 2))
+    cg.step()
+    cg.save(path, "this")
+    with np.load(path) as archive:
+        content = {name: value for name, value in ({**archive} | change).items() if value is not None}
+    np.savez(path, **content)
+    before = cg.state()
+    with pytest.raises(InputError, match=r"state\.npz' was changed after it was written; delete it to start anew"):
+        cg.load(path, "this")
+    assert all(np.array_equal(value, before[name]) for name, value in cg.state().items())
+    if not set(change) & {"more"} and not np.array_equal(change.get("R"), np.zeros((6, 2))):
+        with pytest.raises(InputError, match="is not one of 6 × 2 unknowns"):
+            cg.resume({name: value for name, value in (before | change).items() if value is not None})

@@ -68,7 +68,7 @@ def test_wrong_use(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="not solver='nystrom'"):
         DEQKernelRegressor(solver="nystrom", client="tcp://127.0.0.1:1", directory=tmp_path).fit(X, Y)
     (tmp_path / "file").write_text("mine")
-    with pytest.raises(InputError, match="is a file; pass a directory"):
+    with pytest.raises(InputError, match="is a file, not a directory"):
         DEQKernelRegressor(solver="out_of_core", directory=tmp_path / "file").fit(X, Y)
 
 

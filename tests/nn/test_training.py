@@ -244,7 +244,7 @@ LABELS = torch.arange(12) % 3
         (rows(), LABELS, {"validation": (rows(), LABELS + 1)}, "validation y holds the label 3"),
         (rows(p=5), LABELS, {}, "X has 5 features but the network takes 4"),
         (rows(), LABELS, {"validation": (rows(p=5), LABELS)}, "validation X has 5 features"),
-        (rows(), LABELS, {"checkpoint": "absent/run.safetensors"}, "folder 'absent' does not exist"),
+        (rows(), LABELS, {"checkpoint": "absent/run.safetensors"}, "directory 'absent' does not exist"),
         (rows(), LABELS, {"validation": 0.2}, "must be a pair"),
         (rows(), LABELS, {"seed": 2**70}, "must be below"),
         (rows(), ["a", "b", "c"] * 4, {}, "number the classes"),

@@ -28,17 +28,17 @@ def source(n: int = 100, **options: object) -> KernelBlocks:
 
 
 def contents(path: Path) -> dict[str, bytes]:
-    """Every file of a store but its lock."""
+    """Every file of a store but its lock, and what a killed writer leaves."""
     return {
         str(file.relative_to(path)): file.read_bytes()
         for file in sorted(path.rglob("*"))
-        if file.is_file() and file.name != ".lock"
+        if file.is_file() and not file.name.startswith(".")
     }
 
 
 def identities(path: Path) -> dict[str, tuple[int, int]]:
     """Inode and time of every tile: another one, if it was written again."""
-    tiles = [file for file in sorted(path.glob("c/*/*")) if file.suffix != ".partial"]
+    tiles = [file for file in sorted(path.glob("c/*/*")) if not file.name.startswith(".")]
     return {str(file.relative_to(path)): (file.stat().st_ino, file.stat().st_mtime_ns) for file in tiles}
 
 

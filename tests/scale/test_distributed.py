@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import socket
 from collections.abc import Iterator
@@ -74,9 +75,12 @@ def test_workers_that_do_not_see_the_store_send_their_tiles(
 
     def elsewhere(client: Any, blocks: Any, job: Any, items: Any, arguments: Any, receive: Any, report: Any) -> None:
         def far(tile: Any) -> tuple[Any, ...]:
-            tile, span, path, manifest = arguments(tile)
-            # the first worker directory exists nowhere; the second is a store of the same kernel on another disk
-            return tile, span, path and str(tmp_path / ("other.zarr" if tile == (0, 1) else "nowhere.zarr")), manifest
+            tile, span, path, claim = arguments(tile)
+            # a copy of the store on another disk, even with the caller's claim; another store of the same kernel
+            place = {(0, 1): "copy.zarr", (0, 2): "other.zarr"}.get(tile, "nowhere.zarr")
+            if tile == (0, 1):
+                shutil.copy(tmp_path / "far.zarr" / ".writer", tmp_path / "copy.zarr")
+            return tile, span, path and str(tmp_path / place), claim
 
         def note(tile: Any, result: Any) -> bool:
             seen.append((tile, result is not None))
@@ -84,12 +88,16 @@ def test_workers_that_do_not_see_the_store_send_their_tiles(
 
         plain(client, blocks, job, items, far, note, report)
 
-    compute(problems.source(100), tmp_path / "other.zarr", tile=25)
+    for name in ("copy.zarr", "other.zarr"):
+        compute(problems.source(100), tmp_path / name, tile=25)
+    before = problems.identities(tmp_path / "other.zarr")
     monkeypatch.setattr(distributed, "on_workers", elsewhere)
     compute(problems.source(100), tmp_path / "far.zarr", tile=25, client=client)
     assert problems.contents(tmp_path / "local.zarr") == problems.contents(tmp_path / "far.zarr")
     assert ((0, 1), False) in seen  # written where nobody sees it …
     assert ((0, 1), True) in seen  # … noticed, and sent the second time
+    assert ((0, 2), False) not in seen
+    assert problems.identities(tmp_path / "other.zarr") == before
     assert ((0, 0), True) in seen
 
 
@@ -123,6 +131,20 @@ def test_all_workers_killed_and_the_samples_with_them(client: Client, tmp_path: 
 
     compute(problems.source(300), tmp_path / "far.zarr", tile=25, client=client, progress=strike)
     assert problems.contents(tmp_path / "local.zarr") == problems.contents(tmp_path / "far.zarr")
+
+
+def test_a_store_moved_under_its_workers_is_one_clear_error(client: Client, tmp_path: Path) -> None:
+    path = tmp_path / "K.zarr"
+
+    def strike(done: int, total: int) -> None:
+        if done == 5:
+            path.rename(tmp_path / "elsewhere.zarr")
+            compute(problems.source(300, kind="ck"), path, tile=25)
+
+    with pytest.raises(InputError, match="was moved, deleted or replaced while it was being written"):
+        compute(problems.source(300), path, tile=25, client=client, progress=strike)
+    assert verify(path).sound
+    assert not verify(tmp_path / "elsewhere.zarr").damaged
 
 
 def test_products_on_workers_have_the_same_bits(client: Client) -> None:

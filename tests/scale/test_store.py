@@ -18,7 +18,7 @@ import notsodeep as nsd
 from notsodeep import InputError
 from notsodeep.kernels import blocks
 from notsodeep.scale import DamagedTileError, StoredBlocks, compute, verify
-from notsodeep.scale.store import TileStore, locked, side
+from notsodeep.scale.store import TileStore, side
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
@@ -203,7 +203,7 @@ def test_files_of_others_are_never_deleted(tmp_path: Path) -> None:
 def test_a_kill_before_the_first_tile_is_no_obstacle(tmp_path: Path) -> None:
     path = tmp_path / "K.zarr"
     path.mkdir()
-    (path / "zarr.json.1.2.partial").write_text('{"zarr')
+    (path / f".zarr.json.{32 * 'a'}.partial").write_text('{"zarr')
     assert compute(problems.source(20), path).shape == (20, 20)
     assert not list(path.glob("*.partial"))
 
@@ -213,7 +213,7 @@ def test_links(tmp_path: Path) -> None:
     (tmp_path / "link.zarr").symlink_to("K.zarr")
     np.testing.assert_array_equal(compute(problems.source(20), tmp_path / "link.zarr")[:], stored[:])
     (tmp_path / "loose.zarr").symlink_to("gone")
-    with pytest.raises(InputError, match="is a link to 'gone', which does not exist"):
+    with pytest.raises(InputError, match="is a link to nothing, not a directory"):
         compute(problems.source(20), tmp_path / "loose.zarr")
 
 
@@ -265,8 +265,10 @@ def test_tiles_are_even(n: int) -> None:
 
 def test_the_grid_covers_the_matrix_once(tmp_path: Path) -> None:
     for triangle, keep in (("full", lambda i, j: True), ("upper", lambda i, j: i <= j), ("lower", lambda i, j: i >= j)):
-        with locked(tmp_path / triangle) as path:
-            store = TileStore.create(path, (50, 50), (16, 16), "float64", {"triangle": triangle})
+        description = (50, 50), (16, 16), "float64", {"triangle": triangle}
+        with TileStore.writing(tmp_path / triangle, *description) as store:
+            for tile in store.tiles():
+                store.write(tile, np.zeros((16, 16)))
         covered = np.zeros((50, 50), int)
         for tile in store.tiles():
             covered[store.span(tile)] += 1

@@ -5,9 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
-import shutil
 import sys
-import tempfile
 import textwrap
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
@@ -21,6 +19,7 @@ from rich.table import Table
 from rich.text import Text
 from typer.core import TyperGroup
 
+from notsodeep import files
 from notsodeep.activations import Activation, activation
 from notsodeep.checks import InputError, choice
 from notsodeep.data import NAMES
@@ -39,6 +38,7 @@ __all__ = [
     "progress",
     "say",
     "table",
+    "terminal",
     "wrapped",
     "wrapped_reason",
 ]
@@ -59,16 +59,18 @@ class Commands(TyperGroup):
         return super().resolve_command(ctx, args)
 
 
-def _console() -> Console:
+def terminal(*, stderr: bool = False) -> Console:
+    """A console that prints text as it is: ``[/x].zarr`` and ``:key:.npy`` are file names, not markup."""
     # a pipe has no width of its own; 120 columns keep tables in one piece
-    return Console(highlight=False, width=None if sys.stdout.isatty() else 120)
+    width = None if stderr or sys.stdout.isatty() else 120
+    return Console(stderr=stderr, width=width, markup=False, emoji=False, highlight=False)
 
 
 def say(*content: Any) -> None:
     """Print text or tables for people; text is not wrapped, so that it can be copied."""
-    console = _console()
+    console = terminal()
     for part in content or ("",):
-        console.print(part, soft_wrap=isinstance(part, str), markup=False)
+        console.print(part, soft_wrap=isinstance(part, str))
 
 
 def wrapped(label: str | None, text: str, width: int = 80, margin: int = 11) -> list[str]:
@@ -143,11 +145,11 @@ def progress(description: str, *, quiet: bool = False) -> Iterator[Any]:
 
     Yields a function: ``step(text)`` names the current step, ``step(text, fraction)`` moves the bar.
     """
-    console = Console(stderr=True)
+    console = terminal(stderr=True)
     if quiet or not console.is_terminal:
         yield lambda *_: None
         return
-    columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
+    columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), BarColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console, transient=True) as bar:
         task = bar.add_task(description, total=None)
 
@@ -173,21 +175,10 @@ def parse_activation(name: str, parameters: Sequence[str]) -> Activation:
     return activation(name, **values)
 
 
-@contextmanager
-def new_file(path: Path, *, force: bool = False) -> Iterator[Path]:
-    """Yield a path to write to; it becomes `path` only when the block ends well."""
-    if path.is_dir():
-        raise InputError(f"out={str(path)!r} is a directory; pass a file name")
-    if path.exists() and not force:
+def new_file(path: Path, *, force: bool = False) -> None:
+    """Refuse, before the work, a file that cannot be written or that is there already."""
+    if os.path.lexists(files.writable(path, "out")) and not force:
         raise InputError(f"out={str(path)!r} exists already; pass --force to replace it")
-    if not path.parent.is_dir():
-        raise InputError(f"out={str(path)!r}: the directory {str(path.parent)!r} does not exist; create it first")
-    partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
-    try:
-        yield partial
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
 
 
 @contextmanager
@@ -197,34 +188,17 @@ def new_directory(path: Path, marker: str, written: Collection[str]) -> Iterator
     An existing `path` is replaced if it is empty, or if it holds `marker` and nothing but files
     that the command writes. Anything else is somebody's work and is refused.
     """
-    if path.exists() and not path.is_dir():
-        raise InputError(f"report={str(path)!r} is a file; pass a directory")
-    if path.is_dir() and (present := sorted(entry.name for entry in path.iterdir())):
-        strangers = [name for name in present if name not in written]
-        if marker not in present or strangers:
-            named = strangers[0] if strangers else present[0]
-            raise InputError(
-                f"report={str(path)!r} holds files that are not a report ({named!r} for one), and a report "
-                "replaces the whole directory; pass an empty or a new directory"
-            )
-    target = path.resolve()
-    target.parent.mkdir(parents=True, exist_ok=True)
-    fresh = Path(tempfile.mkdtemp(prefix=f".{target.name}.", suffix=".partial", dir=target.parent))
-    try:
-        fresh.chmod(0o777 & ~_umask())
+
+    def check() -> None:
+        if path.is_dir() and (present := sorted(entry.name for entry in path.iterdir())):
+            strangers = [name for name in present if name not in written]
+            if marker not in present or strangers:
+                named = strangers[0] if strangers else present[0]
+                raise InputError(
+                    f"report={str(path)!r} holds files that are not a report ({named!r} for one), and a report "
+                    "replaces the whole directory; pass an empty or a new directory"
+                )
+
+    check()
+    with files.building(path, parameter="report", check=check) as fresh:
         yield fresh
-        if target.exists():
-            old = Path(tempfile.mkdtemp(prefix=f".{target.name}.", suffix=".old.partial", dir=target.parent))
-            target.replace(old)
-            fresh.replace(target)
-            shutil.rmtree(old)
-        else:
-            fresh.replace(target)
-    finally:
-        shutil.rmtree(fresh, ignore_errors=True)
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask

@@ -58,7 +58,7 @@ def fit(
     from notsodeep.learn import DEQKernelClassifier, DEQKernelRegressor
 
     choice(task, TASKS, "task")
-    if out.suffix != ".npz":
+    if out.suffix.lower() != ".npz":
         raise InputError(f"out={str(out)!r} must end in .npz")
     machine = (DEQKernelClassifier if task == "classify" else DEQKernelRegressor)(
         parse_activation(activation, param or []),
@@ -74,21 +74,21 @@ def fit(
         client=scheduler,
         progress=False,
     )
-    with new_file(out, force=force) as partial:
-        loaded = _split(data.subsample(data.load(source), limit, seed), test_share, seed)
-        y = labels_for(task, loaded.labels, loaded.name)
-        began = time.perf_counter()
-        text = f"{kind} machine on {len(loaded.X)} samples"
-        with progress(text, quiet=json) as step:
-            machine.set_params(progress=lambda done, total: step(text, done / total)).fit(loaded.X, y)
-        seconds = time.perf_counter() - began
-        summary = {"out": str(out), "data": loaded.name, "task": task, **_facts(machine), "fit_seconds": seconds}
-        if loaded.X_test is not None and loaded.labels_test is not None:
-            with progress(f"testing on {len(loaded.X_test)} samples", quiet=json):
-                machine.progress = False
-                score = machine.score(loaded.X_test, labels_for(task, loaded.labels_test, loaded.name))
-            summary |= {"test_samples": len(loaded.X_test), _SCORE[task]: float(score)}
-        machine.save(partial.with_suffix(".npz")).replace(partial)
+    new_file(out, force=force)
+    loaded = _split(data.subsample(data.load(source), limit, seed), test_share, seed)
+    y = labels_for(task, loaded.labels, loaded.name)
+    began = time.perf_counter()
+    text = f"{kind} machine on {len(loaded.X)} samples"
+    with progress(text, quiet=json) as step:
+        machine.set_params(progress=lambda done, total: step(text, done / total)).fit(loaded.X, y)
+    seconds = time.perf_counter() - began
+    summary = {"out": str(out), "data": loaded.name, "task": task, **_facts(machine), "fit_seconds": seconds}
+    if loaded.X_test is not None and loaded.labels_test is not None:
+        with progress(f"testing on {len(loaded.X_test)} samples", quiet=json):
+            machine.progress = False
+            score = machine.score(loaded.X_test, labels_for(task, loaded.labels_test, loaded.name))
+        summary |= {"test_samples": len(loaded.X_test), _SCORE[task]: float(score)}
+    machine.save(out)
     if json:
         emit(summary)
     else:

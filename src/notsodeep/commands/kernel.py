@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from dataclasses import asdict
 from functools import partial
@@ -11,10 +12,11 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
-from notsodeep import data
+from notsodeep import data, files
 from notsodeep.checks import InputError
 from notsodeep.commands.console import DATA, Json, Limit, emit, new_file, parse_activation, progress, say, wrapped
 from notsodeep.models import DEQ, load_model
+from notsodeep.resources import available_memory, readable
 from notsodeep.scale import verify as check
 from notsodeep.scale.distributed import connect
 
@@ -43,7 +45,8 @@ def kernel(
     A .zarr directory is written tile by tile and need not fit in memory. Killed at any moment, the same command
     continues it; tiles that are damaged are computed again, and a directory of another kernel is refused.
     """
-    if out.suffix not in (".npy", ".zarr"):
+    suffix = out.suffix.lower()
+    if suffix not in (".npy", ".zarr"):
         raise InputError(f"out={str(out)!r} must end in .npy or .zarr")
     network: Any = (
         load_model(model) if model else DEQ(parse_activation(activation, param or []), recurrent, input, bias)
@@ -62,7 +65,7 @@ def kernel(
 
             return write(X, kind=kind, dtype=dtype, progress=report)
 
-    if out.suffix == ".zarr":
+    if suffix == ".zarr":
         if force:
             raise InputError(f"force is for .npy files; delete {str(out)!r} yourself if it is to be replaced")
         with connect(scheduler) as client:
@@ -73,10 +76,10 @@ def kernel(
     else:
         if tile is not None or scheduler is not None:
             raise InputError("tile and scheduler are for a .zarr directory; pass --out K.zarr")
-        with new_file(out, force=force) as unfinished:
-            matrix = compute(network.kernel)
-            with unfinished.open("wb") as file:
-                np.save(file, matrix)
+        new_file(out, force=force)
+        matrix = compute(partial(_in_memory, network, out))
+        with files.writing(out, parameter="out") as file:
+            np.save(file, matrix)
         trace = float(np.trace(matrix))
     if json:
         emit({**summary, "shape": list(matrix.shape), "dtype": str(matrix.dtype), "trace": trace})
@@ -85,6 +88,18 @@ def kernel(
         say(f"{out}: {matrix.shape[0]} × {matrix.shape[1]} {matrix.dtype}")
         if "tiles" in summary:
             say(_tiles(total, there))
+
+
+def _in_memory(network: Any, out: Path, X: Any, *, dtype: str, **options: Any) -> Any:
+    """The matrix, if there is room for it."""
+    size = len(X) ** 2 * (4 if dtype == "float32" else 8)
+    for free, place in ((available_memory(), "memory"), (shutil.disk_usage(out.parent).free, "disk")):
+        if size > free:
+            raise InputError(
+                f"out={str(out)!r} would take {readable(size)}, but {readable(free)} of {place} are free; "
+                f"pass --out {out.stem}.zarr, written tile by tile and half as large, or --limit"
+            )
+    return network.kernel(X, dtype=dtype, **options)
 
 
 def _tiles(total: int, reused: int) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
-from notsodeep import data
+from notsodeep import data, files
 from notsodeep.checks import InputError
 from notsodeep.commands.console import DATA, Json, Limit, emit, new_file, progress, say, wrapped
 from notsodeep.commands.fit import labels_for
@@ -34,8 +35,10 @@ def predict(
         raise InputError(f"model={str(model)!r} holds features, not a machine that predicts")
     if proba and not hasattr(machine, "predict_proba"):
         raise InputError("proba: a regression has no probabilities of classes; leave --proba out")
-    if out is not None and out.suffix != ".csv":
-        raise InputError(f"out={str(out)!r} must end in .csv")
+    if out is not None:
+        if out.suffix.lower() != ".csv":
+            raise InputError(f"out={str(out)!r} must end in .csv")
+        new_file(out, force=force)
     loaded = data.load(source)
     part = "all samples" if loaded.X_test is None else "test part"
     X, labels = (loaded.X, loaded.labels) if loaded.X_test is None else (loaded.X_test, loaded.labels_test)
@@ -61,8 +64,7 @@ def predict(
         "out": None if out is None else str(out),
     }
     if out is not None:
-        with new_file(out, force=force) as partial:
-            _write(partial, machine, answers, columns)
+        files.write(out, _csv(machine, answers, columns), parameter="out")
     if json:
         shown = {} if out is not None else {"predictions": np.asarray(answers).tolist()}
         if columns is not None and out is None:
@@ -127,10 +129,11 @@ def same_labels(first: Any, second: Any) -> Any:
         return np.asarray(first).astype(str) == np.asarray(second).astype(str)
 
 
-def _write(path: Path, machine: Any, answers: Any, columns: Any) -> None:
-    with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file)
-        names = [] if columns is None else [f"probability of {label}" for label in machine.classes_]
-        writer.writerow(["prediction", *names])
-        for row, answer in enumerate(answers):
-            writer.writerow([answer, *([] if columns is None else columns[row])])
+def _csv(machine: Any, answers: Any, columns: Any) -> str:
+    text = io.StringIO()
+    writer = csv.writer(text)
+    names = [] if columns is None else [f"probability of {label}" for label in machine.classes_]
+    writer.writerow(["prediction", *names])
+    for row, answer in enumerate(answers):
+        writer.writerow([answer, *([] if columns is None else columns[row])])
+    return text.getvalue()

@@ -11,6 +11,7 @@ import numpy as np
 import typer
 
 from notsodeep import data as datasets
+from notsodeep import files
 from notsodeep.checks import InputError, choice, count, positive
 from notsodeep.commands.console import DATA, Json, Limit, emit, parse_activation, progress, say, table
 from notsodeep.matching import match
@@ -46,7 +47,6 @@ def train(
 ) -> None:
     """Train a network and report loss, accuracy and solver iterations."""
     from notsodeep import nn
-    from notsodeep.nn.export import writable
 
     _use_threads(count(threads, "threads"))
     choice(model, ("deq", "explicit"), "model")
@@ -66,7 +66,7 @@ def train(
         network = nn.ExplicitNet(match(deq, tau0=1.0).network, *shape, seed=seed)
     targets, targets_test = (np.eye(len(names))[part] if loss == "squared" else part for part in (labels, labels_test))
     if out is not None:
-        writable(out, "out")
+        files.writable(out, "out")
     # of fresh weights, hence before training: a network that cannot be certified costs nothing
     certificate = _certify(plain, X, labels, width, seed) if certify else None
     text = f"{model} on {source.name}"

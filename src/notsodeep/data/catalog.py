@@ -6,16 +6,14 @@ import hashlib
 import json
 import os
 import sys
-import threading
-import time
 import zipfile
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
+from notsodeep import files
 from notsodeep.checks import InputError
 from notsodeep.data import sources
 from notsodeep.data.formats import ImageSet, pixels
@@ -24,8 +22,6 @@ from notsodeep.data.sources import CIFAR_FILES, IDX_FILES, Source
 from notsodeep.progress import Progress, reporter
 
 __all__ = ["CATALOG", "Entry", "FetchError", "Fetched", "cache_folder", "fetch", "read"]
-
-_STALE = 3600  # seconds after which a partial file belongs to nobody
 
 
 class FetchError(OSError):
@@ -226,22 +222,9 @@ def _digest(arrays: ImageSet) -> str:
 
 def _keep(entry: Entry, arrays: ImageSet, source: str, cache: str | Path | None) -> None:
     """Write the cache file; it appears whole or not at all, and the last of several writers wins."""
-    path = entry.path(cache)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    for abandoned in path.parent.glob(f".{path.name}.*.partial"):
-        with suppress(FileNotFoundError):  # its owner was faster
-            if time.time() - abandoned.stat().st_mtime > _STALE:
-                abandoned.unlink()
     manifest = json.dumps({"name": entry.name, "source": source, "sha256": entry.sha256})
-    partial = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}.partial")
-    try:
-        with partial.open("wb") as file:
-            np.savez(file, manifest=np.array(manifest), **arrays._asdict())
-            file.flush()
-            os.fsync(file.fileno())
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
+    with files.writing(entry.path(cache), parameter="cache", parents=True) as file:
+        np.savez(file, manifest=np.array(manifest), **arrays._asdict())
 
 
 def _kept(entry: Entry, cache: str | Path | None) -> tuple[ImageSet, str] | None:

@@ -9,10 +9,10 @@ import zlib
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
 
+from notsodeep import compilation
 from notsodeep.checks import InputError
 
 __all__ = ["ImageSet", "cifar_records", "content", "idx", "pixels", "png"]
@@ -123,7 +123,7 @@ def png(raw: bytes, name: str) -> Bytes:
     return _unfilter(lines, channels).reshape(height, width, channels)
 
 
-@numba.njit(nogil=True, cache=True)
+@compilation.jit(nogil=True)
 def _unfilter(lines: Bytes, channels: int) -> Bytes:
     """Undo the five filters of PNG: each byte was stored as its difference from a guess by its neighbours."""
     height, width = lines.shape[0], lines.shape[1] - 1

@@ -15,10 +15,10 @@ import math
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
 
+from notsodeep import compilation
 from notsodeep.activations import Activation, PiecewiseLinear
 from notsodeep.kernels.kinds import combine
 from notsodeep.kernels.polynomial import Variable
@@ -133,7 +133,7 @@ def _increasing(function: Any, slope_of: Any, target: Array, start: Array) -> Ar
     return x
 
 
-@numba.njit(nogil=True, cache=True, error_model="numpy")
+@compilation.jit(nogil=True, error_model="numpy")
 def lens(theta: float) -> float:
     """sin θ − θ cos θ = θ³/3 − θ⁵/30 + …, by its series where the difference would cancel."""
     if abs(theta) > 0.4:

@@ -15,13 +15,13 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import numba
+from notsodeep import compilation
 
 __all__ = ["COS", "ERF", "GAUSSIAN", "GELU", "SIN", "closed_drop", "closed_dual", "closed_steepness", "closed_value"]
 
 ERF, SIN, COS, GAUSSIAN, GELU = 3, 4, 5, 6, 7
 
-_jit = numba.njit(nogil=True, cache=True, error_model="numpy", fastmath={"contract", "nsz"})
+_jit = compilation.jit(nogil=True, error_model="numpy", fastmath={"contract", "nsz"})
 _INV_2PI = 1 / (2 * math.pi)
 
 

@@ -19,9 +19,9 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import numba
 import numpy as np
 
+from notsodeep import compilation
 from notsodeep.kernels.arc import lens
 from notsodeep.kernels.closed import COS, GELU, SIN, closed_drop, closed_dual, closed_value
 from notsodeep.kernels.pieces import pieces_drop, pieces_dual, pieces_value
@@ -36,7 +36,7 @@ _WIDE = 80.0  # variance beyond which the mean of sin and cos is below rounding
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(16)
 _INV_SQRT_2PI = 1 / math.sqrt(2 * math.pi)
 
-_jit = numba.njit(nogil=True, cache=True, error_model="numpy", fastmath={"contract", "nsz"})
+_jit = compilation.jit(nogil=True, error_model="numpy", fastmath={"contract", "nsz"})
 
 
 @_jit

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import numba
 import numpy as np
 
+from notsodeep import compilation
 from notsodeep.kernels.duals import SERIES
 from notsodeep.kernels.kinds import combine_compiled
 from notsodeep.kernels.layers import IMPLICIT, STATE, ends_of_rows, implicit_pair, value_and_error
@@ -14,8 +14,8 @@ from notsodeep.kernels.layers import IMPLICIT, STATE, ends_of_rows, implicit_pai
 __all__ = ["hermite_pass", "integrated_pass"]
 
 _CHUNK = 256  # columns treated at a time: a few buffers of this length stay in the first-level cache
-_jit = numba.njit(nogil=True, cache=True, error_model="numpy", fastmath={"contract", "nsz", "nnan", "reassoc"})
-_precise = numba.njit(nogil=True, cache=True, error_model="numpy", fastmath={"contract", "nsz"})
+_jit = compilation.jit(nogil=True, error_model="numpy", fastmath={"contract", "nsz", "nnan", "reassoc"})
+_precise = compilation.jit(nogil=True, error_model="numpy", fastmath={"contract", "nsz"})
 
 
 @_jit

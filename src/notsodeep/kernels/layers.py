@@ -10,9 +10,9 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import numba
 import numpy as np
 
+from notsodeep import compilation
 from notsodeep.kernels.closed import closed_steepness
 from notsodeep.kernels.duals import EPSILON, SERIES, dual_of_pair
 from notsodeep.kernels.kinds import combine_compiled
@@ -34,7 +34,7 @@ EXPLICIT, FINITE, IMPLICIT = 0, 1, 2
 # what a pair is made of, and the error of each
 _G, _SLOPE, _COVARIANCE, _TANGENT, _FROZEN, STATE = 0, 1, 2, 3, 4, 5
 
-_jit = numba.njit(nogil=True, cache=True, error_model="numpy", fastmath={"contract", "nsz"})
+_jit = compilation.jit(nogil=True, error_model="numpy", fastmath={"contract", "nsz"})
 
 
 @_jit

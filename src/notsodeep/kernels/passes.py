@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import numba
 import numpy as np
 
+from notsodeep import compilation
 from notsodeep.kernels.arc import lens
 from notsodeep.kernels.kinds import combine_compiled
 from notsodeep.kernels.polynomial import GROUP
@@ -20,10 +20,10 @@ __all__ = ["arc_pass", "mirror", "polynomial_pass", "row_statistics"]
 
 assert GROUP == 4  # the unrolled Horner steps below
 _CHUNK = 256  # columns treated at a time: a few buffers of this length stay in the first-level cache
-_jit = numba.njit(nogil=True, cache=True, error_model="numpy", fastmath={"contract", "nsz", "nnan", "reassoc"})
+_jit = compilation.jit(nogil=True, error_model="numpy", fastmath={"contract", "nsz", "nnan", "reassoc"})
 
 
-@numba.njit(nogil=True, cache=True, error_model="numpy", fastmath={"contract", "reassoc"})
+@compilation.jit(nogil=True, error_model="numpy", fastmath={"contract", "reassoc"})
 def row_statistics(X: Any, largest: Any, square: Any) -> None:
     """max |x| and ‖x‖² of each row, in float64; NaN and infinity show in `largest`."""
     for i in range(X.shape[0]):

@@ -14,8 +14,9 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import numba
 import numpy as np
+
+from notsodeep import compilation
 
 __all__ = ["ORDERS", "REACH", "pieces_drop", "pieces_dual", "pieces_value"]
 
@@ -23,7 +24,7 @@ ORDERS = 96  # Hermite coefficients a sample
 # largest |ρ| of the series: what is left out is at most |ρ|⁹⁶√(G_ii G_jj) of G and |ρ|⁹⁵√(Ġ_ii Ġ_jj) of Ġ, 1e-16
 REACH = 0.68
 _TINY = 1e-140  # √(q_i q_j) below which products of coefficients lose digits
-_jit = numba.njit(nogil=True, cache=True, error_model="numpy", fastmath={"contract", "nsz"})
+_jit = compilation.jit(nogil=True, error_model="numpy", fastmath={"contract", "nsz"})
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(16)
 _INV_2PI = 1 / (2 * math.pi)
 _INV_SQRT_2PI = 1 / math.sqrt(2 * math.pi)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import numba
+from notsodeep import compilation
 
 __all__ = ["SMOOTH", "quadrature_dual"]
 
@@ -31,7 +31,7 @@ _PER_STRIP = (
     0.125  # step over half-width of the strip, at whose edge φ'(u)φ'(v) has a pole of order 4: x³e^{−x}, x = 50
 )
 
-_jit = numba.njit(nogil=True, cache=True, error_model="numpy", fastmath={"contract", "nsz"})
+_jit = compilation.jit(nogil=True, error_model="numpy", fastmath={"contract", "nsz"})
 
 
 @_jit

@@ -13,11 +13,12 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, clone
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
+from notsodeep import files
 from notsodeep.checks import InputError, choice, nearest, nonnegative
 from notsodeep.kernels import Blocks
 from notsodeep.learn import persistence
+from notsodeep.learn.conjugate_gradients import CHECKPOINT
 from notsodeep.learn.plan import SOLVERS
-from notsodeep.learn.resources import CHECKPOINT, made
 from notsodeep.learn.rows import Merged, Preparation, identities, merge
 from notsodeep.learn.solution import Solution
 from notsodeep.learn.solve import product, solve
@@ -136,7 +137,7 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
         }
         choice(self.solver, (*SOLVERS, "out_of_core"), "solver")
         if self.solver != "out_of_core" and self.client is None:
-            checkpoint = None if self.directory is None else made(self.directory) / CHECKPOINT
+            checkpoint = None if self.directory is None else files.folder(self.directory, "directory") / CHECKPOINT
             options |= {"solver": self.solver, "memory": self.memory, "preconditioner": self.preconditioner}
             return solve(blocks, merged.targets, checkpoint=checkpoint, **options)
         method = {"out_of_core": "cholesky", "cg": "cg"}.get(self.solver)

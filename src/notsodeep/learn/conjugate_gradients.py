@@ -8,6 +8,7 @@ harm.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import zipfile
 import zlib
@@ -18,14 +19,17 @@ import numpy as np
 import scipy.linalg
 from numpy.typing import NDArray
 
+from notsodeep import files
 from notsodeep.checks import InputError, NotConvergedError
 from notsodeep.learn.products import Operator
+from notsodeep.scale.tiles import fingerprint
 from notsodeep.threads import one_thread
 
-__all__ = ["ConjugateGradients", "relative"]
+__all__ = ["CHECKPOINT", "ConjugateGradients", "relative"]
 
 Array: TypeAlias = NDArray[Any]
 
+CHECKPOINT = "cg.npz"  # name of a file of :meth:`ConjugateGradients.save` in a directory
 _DEPENDENT = 1e-8  # a direction that adds less than this to the others is dropped
 
 
@@ -126,31 +130,46 @@ class ConjugateGradients:
 
     def resume(self, state: dict[str, Array]) -> None:
         """Continue exactly where :meth:`state` was taken."""
-        if state["X"].shape != self.X.shape:
-            raise InputError(f"the checkpoint holds {state['X'].shape} unknowns, this problem has {self.X.shape}")
+        if not self._fits(state):
+            raise InputError(f"the state is not one of {self.X.shape[0]} × {self.X.shape[1]} unknowns")
         self.X, self.R, self._directions = state["X"], state["R"], state["directions"]
         self.residual = relative(self.R, self._scale)
         self.iteration, self.best = int(state["numbers"][0]), float(state["numbers"][1])
         self.extremes = (float(state["numbers"][2]), float(state["numbers"][3]))
 
+    def _fits(self, state: dict[str, Array]) -> bool:
+        """Whether these arrays can be a state of this problem."""
+        expected = {"X": self.X.shape, "R": self.X.shape, "numbers": (4,)}
+        shapes = {name: array.shape for name, array in state.items()}
+        directions = shapes.pop("directions", ())
+        numbers = all(array.dtype == np.float64 and not np.isnan(array).any() for array in state.values())
+        return numbers and shapes == expected and len(directions) == 2 and directions[0] == len(self.X)
+
     def save(self, path: str | os.PathLike[str], identity: str) -> None:
         """Write the state to an .npz file, which appears complete or not at all."""
-        target = Path(path)
-        partial = target.with_name(target.name + ".partial")
-        with partial.open("wb") as file:
-            np.savez(file, identity=np.array(identity), **self.state())  # type: ignore[arg-type]
-        partial.replace(target)
+        with files.writing(path, parameter="checkpoint") as file:
+            state: dict[str, Any] = self.state()
+            np.savez(file, identity=np.array(identity), digest=np.array(_digest(identity, state)), **state)
 
     def load(self, path: str | os.PathLike[str], identity: str) -> None:
         """Resume from a file written by :meth:`save` for the same problem."""
         try:
             with Path(path).open("rb") as file, np.load(file, allow_pickle=False) as arrays:
                 content = {name: arrays[name] for name in arrays.files}
-        except (OSError, ValueError, TypeError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+        except (OSError, ValueError, TypeError, EOFError, MemoryError, zipfile.BadZipFile, zlib.error) as error:
             raise InputError(f"checkpoint={str(path)!r} cannot be read ({error}); delete it to start anew") from None
+        digest = str(content.pop("digest", ""))
         if str(content.pop("identity", "")) != identity:
             raise InputError(f"checkpoint={str(path)!r} belongs to another problem; delete it or pass another path")
+        if not self._fits(content) or digest != _digest(identity, content):
+            raise InputError(f"checkpoint={str(path)!r} was changed after it was written; delete it to start anew")
         self.resume(content)
+
+
+def _digest(identity: str, state: dict[str, Array]) -> str:
+    """SHA-256 over the problem and every array with its name, type and shape."""
+    lines = [identity, *(f"{name} {fingerprint(array)}" for name, array in sorted(state.items()))]
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
 
 def relative(R: Array, scale: Array) -> float:

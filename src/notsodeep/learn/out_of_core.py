@@ -11,15 +11,16 @@ import numba
 import numpy as np
 from numpy.typing import ArrayLike
 
+from notsodeep import files
 from notsodeep.checks import InputError, choice, count, nearest
 from notsodeep.kernels import Blocks
 from notsodeep.learn.condition import largest_eigenvalue
-from notsodeep.learn.conjugate_gradients import ConjugateGradients
-from notsodeep.learn.resources import CHECKPOINT, made, readable
+from notsodeep.learn.conjugate_gradients import CHECKPOINT, ConjugateGradients
 from notsodeep.learn.solution import Solution
 from notsodeep.learn.solve import solve
 from notsodeep.learn.system import System
 from notsodeep.progress import Progress
+from notsodeep.resources import readable
 from notsodeep.scale import compute, factorize
 from notsodeep.scale.distributed import ClusterBlocks
 
@@ -98,7 +99,7 @@ def solve_out_of_core(
             max_iterations=max_iterations,
             memory=1,  # the matrix is never kept
             progress=progress,
-            checkpoint=made(folder) / CHECKPOINT,
+            checkpoint=files.folder(folder, "directory") / CHECKPOINT,
             **options,
         )
         return replace(answer, reason=f"out of core: tiles are {where} in each iteration")
@@ -113,7 +114,7 @@ def _cholesky(system: System, equal: bool, folder: Path, client: Any, tile: int 
     """A factor on disk and its refinement against the kernel; `equal` weights need one number for the diagonal."""
     source: Any = system.blocks
     n = len(system.B)
-    made(folder)
+    files.folder(folder, "directory")
     if client is not None:
         source = compute(source, folder / "kernel.zarr", tile=tile, client=client)
     factor = factorize(

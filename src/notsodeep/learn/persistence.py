@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from notsodeep import files
 from notsodeep.activations import Activation
 from notsodeep.checks import InputError
 from notsodeep.models import Explicit
@@ -31,12 +32,8 @@ _UNREADABLE = (OSError, EOFError, ValueError, LookupError, TypeError, RuntimeErr
 def save(estimator: Any, path: str | Path) -> Path:
     """Write a fitted estimator; the file appears complete or not at all."""
     target = Path(path)
-    if target.suffix != ".npz":
+    if target.suffix.lower() != ".npz":
         raise InputError(f"path={str(path)!r} must end in .npz")
-    if target.is_dir():
-        raise InputError(f"path={str(path)!r} is a directory; pass a file name")
-    if not target.parent.is_dir():
-        raise InputError(f"path={str(path)!r}: the directory {str(target.parent)!r} does not exist; create it first")
     arrays, numbers = estimator._state()
     if any(array.dtype.hasobject for array in arrays.values()):
         raise InputError("labels that are Python objects cannot be written to a file; use strings or numbers")
@@ -50,16 +47,9 @@ def save(estimator: Any, path: str | Path) -> Path:
         "arrays": {name: [array.dtype.str, list(array.shape)] for name, array in sorted(arrays.items())},
     }
     text = json.dumps(header, ensure_ascii=False)
-    partial = target.with_name(f"{target.name}.{os.getpid()}.partial")
-    try:
-        with partial.open("wb") as file:
-            named: dict[str, Any] = {f"array.{name}": array for name, array in arrays.items()}
-            np.savez(file, header=np.array(text), digest=np.array(_digest(text, arrays)), **named)
-            file.flush()
-            os.fsync(file.fileno())
-        partial.replace(target)
-    finally:
-        partial.unlink(missing_ok=True)
+    named: dict[str, Any] = {f"array.{name}": array for name, array in arrays.items()}
+    with files.writing(target) as file:
+        np.savez(file, header=np.array(text), digest=np.array(_digest(text, arrays)), **named)
     return target
 
 

@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from notsodeep import files
 from notsodeep.checks import InputError, choice, count, positive
 from notsodeep.kernels import Blocks
 from notsodeep.learn.cholesky import NotPositiveDefiniteError, factorize
@@ -21,11 +22,11 @@ from notsodeep.learn.nystrom import nystrom_coefficients
 from notsodeep.learn.plan import SOLVERS, Plan, choose
 from notsodeep.learn.preconditioners import PRECONDITIONERS, precondition
 from notsodeep.learn.products import MatrixBlocks, Operator, product
-from notsodeep.learn.resources import available_memory
 from notsodeep.learn.solution import Solution
 from notsodeep.learn.system import System
 from notsodeep.learn.validation import RidgePath, leave_one_out, ridge_path
 from notsodeep.progress import Progress
+from notsodeep.resources import available_memory
 
 __all__ = ["RidgePath", "Solution", "leave_one_out", "product", "ridge_path", "solve"]
 
@@ -99,8 +100,7 @@ def solve(
     if checkpoint is not None:
         if solver in ("cholesky", "nystrom"):
             raise InputError(f"checkpoint is for solver='cg'; solver={solver!r} has no state to keep")
-        if not Path(checkpoint).absolute().parent.is_dir():
-            raise InputError(f"checkpoint={str(checkpoint)!r}: its directory does not exist; create it first")
+        files.writable(checkpoint, "checkpoint")
     plan = choose(blocks, system.B.shape[1], solver, budget, checkpoint is not None)
     if plan.method == "nystrom":
         n = blocks.shape[0]

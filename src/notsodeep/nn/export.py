@@ -13,6 +13,7 @@ import safetensors
 import safetensors.torch
 import torch
 
+from notsodeep import files
 from notsodeep.activations import Activation, PiecewiseLinear, Smooth
 from notsodeep.checks import InputError, missing_extra, warn_convergence
 from notsodeep.models import DEQ, Explicit, model_from_dict
@@ -41,7 +42,7 @@ def save(net: DEQNet | ExplicitNet, path: str | Path) -> Path:
     """
     metadata = {_FORMAT: json.dumps(describe(net))}
     tensors = {name: value.detach().cpu().contiguous() for name, value in net.state_dict().items()}
-    return write_atomically(path, safetensors.torch.save(tensors, metadata))
+    return files.write(path, safetensors.torch.save(tensors, metadata))
 
 
 def load(path: str | Path) -> DEQNet | ExplicitNet:
@@ -110,25 +111,6 @@ def read_tensors(path: str | Path) -> tuple[dict[str, torch.Tensor], dict[str, s
         raise InputError(f"path={str(path)!r} is not a readable safetensors file: {error}") from None
 
 
-def writable(path: str | Path, parameter: str = "path") -> Path:
-    """Return the path of a file that can be written, as far as one can tell beforehand."""
-    target = Path(path)
-    if not target.parent.is_dir():
-        raise InputError(f"{parameter}={str(path)!r}: the folder {str(target.parent)!r} does not exist")
-    if target.is_dir():
-        raise InputError(f"{parameter}={str(path)!r} is a folder; pass the name of a file")
-    return target
-
-
-def write_atomically(path: str | Path, content: bytes) -> Path:
-    """Write beside the target, then rename: the target is the old file or the new one, never half of it."""
-    target = writable(path)
-    partial = target.with_name(target.name + ".partial")
-    partial.write_bytes(content)
-    partial.replace(target)
-    return target
-
-
 def export_onnx(net: ExplicitNet, path: str | Path) -> Path:
     """Write an explicit network as an ONNX graph of matrix products and elementwise functions, float32.
 
@@ -160,7 +142,7 @@ def export_onnx(net: ExplicitNet, path: str | Path) -> Path:
         ir_version=8,
     )
     onnx.checker.check_model(model)
-    return write_atomically(path, model.SerializeToString())
+    return files.write(path, model.SerializeToString())
 
 
 class _Graph:

@@ -17,8 +17,9 @@ import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
 
+from notsodeep import files
 from notsodeep.checks import InputError, NotConvergedError, choice, count, positive
-from notsodeep.nn.export import describe, read_tensors, writable, write_atomically
+from notsodeep.nn.export import describe, read_tensors
 from notsodeep.nn.initialization import check_seed
 
 __all__ = ["Epoch", "History", "fit"]
@@ -137,7 +138,7 @@ def fit(
     run = _Run(net, X, y, batch_size, optimizer, lr, loss, validation, patience, seed)
     total = count(epochs, "epochs")
     if checkpoint is not None:
-        writable(checkpoint, "checkpoint")
+        files.writable(checkpoint, "checkpoint")
         run.settings["data"] = _fingerprint([run.X, run.y, *(run.validation or ())])
     with torch.random.fork_rng(devices=[]), _bar(progress, total) as report:
         run.check_outputs()
@@ -311,7 +312,7 @@ class _Run:
             "stopped_early": self.history.stopped_early,
         }
         copies = {name: value.detach().cpu().contiguous().clone() for name, value in tensors.items()}
-        write_atomically(path, safetensors.torch.save(copies, {"training": json.dumps(state)}))
+        files.write(path, safetensors.torch.save(copies, {"training": json.dumps(state)}))
 
     def restore(self, path: str | Path) -> None:
         """Continue from a file written by :meth:`save`."""
@@ -413,6 +414,8 @@ def _bar(progress: Progress, total: int) -> Iterator[Callable[[Epoch, int], None
     if progress is False or (progress is None and not console.is_terminal):
         yield lambda epoch, total: None
         return
-    with Bar(BarColumn(), TextColumn("{task.description}"), TimeRemainingColumn(), console=console) as bar:
+    with Bar(
+        BarColumn(), TextColumn("{task.description}", markup=False), TimeRemainingColumn(), console=console
+    ) as bar:
         task = bar.add_task("training", total=total)
         yield lambda epoch, total: bar.update(task, completed=epoch.epoch, description=str(epoch))

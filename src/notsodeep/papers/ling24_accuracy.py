@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from pathlib import PureWindowsPath
 from typing import Any
 
 import numpy as np
@@ -174,7 +175,7 @@ def _gap(rows: Sequence[Row], network: str) -> float:
 def title(source: str) -> str:
     """A data set's name for readers; a file's without its folder."""
     names = {"mnist": "MNIST", "fashion-mnist": "Fashion-MNIST", "cifar10": "CIFAR-10"}
-    return names.get(source, source.replace("\\", "/").rpartition("/")[2])
+    return names.get(source, PureWindowsPath(source).name)  # of any system
 
 
 def draw(plt: Any, rows: Sequence[Row]) -> Any:

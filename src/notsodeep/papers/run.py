@@ -11,11 +11,11 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from notsodeep import __version__
+from notsodeep import __version__, files
 from notsodeep.checks import InputError, MissingExtraError
 from notsodeep.papers.entry import Entry, Row
 from notsodeep.papers.page import page
-from notsodeep.papers.trials import Trials, write_text
+from notsodeep.papers.trials import Trials
 from notsodeep.progress import Progress, reporter
 from notsodeep.report.page import require_plotly
 from notsodeep.report.style import pyplot, save, style
@@ -61,7 +61,7 @@ def reproduce(
             rows.append(trials.get(settings, entry.measure))
         report(len(plan), len(plan))
     judgement = entry.judge(rows)
-    files = [*_write_rows(rows, folder), *_write_figure(entry, rows, folder)]
+    written = [*_write_rows(rows, folder), *_write_figure(entry, rows, folder)]
     content = {
         "name": entry.name,
         "paper": entry.paper,
@@ -77,10 +77,10 @@ def reproduce(
         "trials": {"total": len(plan), "measured": trials.measured, "reused": trials.reused},
         "seconds": round(time.perf_counter() - began, 1),
         "trial_seconds": round(trials.seconds, 1),
-        "files": files,
+        "files": written,
         "version": __version__,
     }
-    write_text(folder / "verdict.json", _json(content))
+    files.write(folder / "verdict.json", _json(content))
     return content
 
 
@@ -100,8 +100,8 @@ def reproduce_all(
             records.append(reproduce(entry, out, quick=quick, progress=progress))
         except (InputError, MissingExtraError, OSError) as error:
             records.append({"name": entry.name, "paper": entry.paper, "title": entry.title, "error": str(error)})
-    write_text(out / "summary.json", _json({"quick": quick, "version": __version__, "entries": records}))
-    write_text(out / "index.html", page(records, chosen, out))
+    files.write(out / "summary.json", _json({"quick": quick, "version": __version__, "entries": records}))
+    files.write(out / "index.html", page(records, chosen, out))
     return records
 
 
@@ -116,21 +116,18 @@ def collect(out: Path) -> list[dict[str, Any]]:
 
 
 def _folder(entry: Entry, out: Path, quick: bool) -> Path:
-    if out.exists() and not out.is_dir():
-        raise InputError(f"out={str(out)!r} is a file; pass a directory")
-    folder = out / entry.name
+    folder = files.folder(out, "out") / entry.name
     verdict = folder / "verdict.json"
     if quick and verdict.is_file() and not json.loads(verdict.read_text(encoding="utf-8"))["quick"]:
         raise InputError(f"out={str(out)!r} holds the full run of {entry.name}; pass another directory to --quick")
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder
+    return files.folder(folder, "out")
 
 
 def _write_rows(rows: Sequence[Row], folder: Path) -> list[str]:
     """Scalars to data.csv, lists to curves.csv in long form, everything to data.json."""
-    write_text(folder / "data.json", _json(rows))
+    files.write(folder / "data.json", _json(rows))
     scalars = list(dict.fromkeys(key for row in rows for key, value in row.items() if not isinstance(value, list)))
-    write_text(folder / "data.csv", _csv([scalars, *([_cell(row.get(key)) for key in scalars] for row in rows)]))
+    files.write(folder / "data.csv", _csv([scalars, *([_cell(row.get(key)) for key in scalars] for row in rows)]))
     points = [
         (trial, key, index, _cell(value))
         for trial, row in enumerate(rows)
@@ -140,7 +137,7 @@ def _write_rows(rows: Sequence[Row], folder: Path) -> list[str]:
     ]
     if not points:
         return ["data.csv", "data.json"]
-    write_text(folder / "curves.csv", _csv([("trial", "curve", "index", "value"), *points]))
+    files.write(folder / "curves.csv", _csv([("trial", "curve", "index", "value"), *points]))
     return ["data.csv", "data.json", "curves.csv"]
 
 

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from notsodeep import __version__
+from notsodeep import __version__, files
 from notsodeep.papers.entry import Settings
 
-__all__ = ["Trials", "write_text"]
+__all__ = ["Trials"]
 
 
 class Trials:
@@ -77,21 +76,7 @@ class Trials:
         numbers = measure(**settings)
         seconds = round(time.perf_counter() - began, 3)
         content = {**self.identity, "settings": dict(settings), "numbers": numbers, "seconds": seconds}
-        write_text(self.path(settings), json.dumps(content, allow_nan=False) + "\n")
+        files.write(self.path(settings), json.dumps(content, allow_nan=False) + "\n", parents=True)
         self.measured += 1
         self.seconds += seconds
         return {**settings, **numbers}
-
-
-def write_text(path: Path, text: str) -> None:
-    """Write a file so that it appears whole or not at all, even when the process is killed."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
-    try:
-        with partial.open("w", encoding="utf-8", newline="") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)

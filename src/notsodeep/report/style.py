@@ -8,6 +8,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from notsodeep import files
 from notsodeep.checks import missing_extra
 
 __all__ = ["COLORS", "THEMES", "plain_log_ticks", "pyplot", "save", "style"]
@@ -103,7 +104,8 @@ def save(figure: Any, folder: Path, name: str) -> tuple[Path, Path]:
     paths = (folder / f"{name}.png", folder / f"{name}.svg")
     for path in paths:
         metadata = {"Date": None} if path.suffix == ".svg" else None
-        figure.savefig(path, bbox_inches="tight", metadata=metadata)
+        with files.writing(path) as file:
+            figure.savefig(file, format=path.suffix[1:], bbox_inches="tight", metadata=metadata)
     pyplot().close(figure)
     return paths
 

@@ -94,7 +94,7 @@ def write_tiles(client: Any, blocks: Any, store: TileStore, tiles: Sequence[Tile
 
     def arguments(tile: Tile) -> tuple[Any, ...]:
         path = None if tile in refused else str(store.path)
-        return tile, store.span(tile), path, store.manifest
+        return tile, store.span(tile), path, store.claim
 
     def receive(tile: Tile, result: Array | None) -> bool:
         if result is not None:
@@ -251,9 +251,9 @@ def _blocks(recipe: tuple[Any, dict[str, Any]], name: str, first: Array, second:
         return _prepared[name]
 
 
-def _write_tile(blocks: Any, tile: Tile, span: tuple[slice, slice], path: str | None, manifest: Any) -> Array | None:
-    store = None if path is None else _seen(path)
-    if store is None or store.manifest != manifest:
+def _write_tile(blocks: Any, tile: Tile, span: tuple[slice, slice], path: str | None, claim: str) -> Array | None:
+    store = None if path is None else _seen(path, claim)
+    if store is None:
         return cast("Array", blocks.block(*span))
     rows, columns = span
     memory = _scratch.array((rows.stop - rows.start, columns.stop - columns.start), blocks.dtype)
@@ -261,12 +261,14 @@ def _write_tile(blocks: Any, tile: Tile, span: tuple[slice, slice], path: str | 
     return None
 
 
-def _seen(path: str) -> TileStore | None:
-    """The store, unless this worker has another file system."""
+def _seen(path: str, claim: str) -> TileStore | None:
+    """The store that the caller has locked, unless this worker has another file system."""
     try:
-        return TileStore(path)
+        store = TileStore(path, claim)
+        store.require_claim()
     except InputError:
         return None
+    return store
 
 
 def _multiply_tile(blocks: Any, rows: slice, columns: slice, right: Array, left: Array | None) -> tuple[Array, Any]:

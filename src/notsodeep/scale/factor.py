@@ -24,7 +24,7 @@ from scipy.linalg import lapack, solve_triangular
 from notsodeep.checks import InputError, count
 from notsodeep.kernels.blocks import Blocks
 from notsodeep.progress import Progress, reporter
-from notsodeep.scale.store import Tile, TileStore, locked, side
+from notsodeep.scale.store import Tile, TileStore, side
 from notsodeep.scale.tiles import fingerprint, manifest
 from notsodeep.threads import each, executor
 
@@ -136,11 +136,13 @@ def factorize(
         "added": float(extra[0]) if np.ndim(added) == 0 else fingerprint(extra),
     }
     length = getattr(blocks, "tile", (side(n),))[0] if tile is None else min(count(tile, "tile"), n)
-    with locked(directory) as path:
-        store = TileStore.create(path, (n, n), (length, length), blocks.dtype, described)
-        with reporter("factor", len(store.tiles()), progress) as report:
-            _factor(blocks, extra, store, report)
-    return Factor(path)
+    with (
+        TileStore.writing(directory, (n, n), (length, length), blocks.dtype, described) as store,
+        reporter("factor", len(store.tiles()), progress) as report,
+    ):
+        _factor(blocks, extra, store, report)
+        store.require_claim(complete=True)
+    return Factor(directory)
 
 
 def _factor(blocks: Blocks, added: Array, store: TileStore, report: Any) -> None:

@@ -1,50 +1,58 @@
 """A matrix in tiles on disk: a zarr array that is safe against the death of its writer.
 
 The directory is a zarr array (format 3): ``zarr.json`` with the manifest among its attributes, and one file a tile,
-``c/i/j``, that ends in its own CRC-32C. zarr, Dask and anything else that speaks the format can read it.
+``c/i/j``. zarr, Dask and anything else that speaks the format can read it.
 
 - A tile is complete or absent. It is written beside its place and renamed, so ``kill -9`` leaves no half of one.
-- A tile proves itself. Whoever resumes checks size and checksum before trusting it; so does every read.
-- Files are not forced to the platter one by one. What a power cut takes away fails its checksum, and the same
-  command computes it again.
-- One writer at a time, by a lock (``flock``) that the system releases when its owner dies, however it dies.
+- Every read checks the tile's CRC-32C. Whoever resumes does so before trusting a tile.
+- A tile knows where it belongs: beside its checksum it has SHA-256 over the manifest, i, j and that checksum. A tile of
+  another place or of another store fails its check, and so do all tiles if the manifest is edited.
+- Tiles are not fsynced. What a power cut takes away fails its checksum, and the same command computes it again.
+- One writer at a time, and only in the directory that it locked: see :mod:`notsodeep.scale.lock`.
+
+A tile is a zarr shard of one chunk: the entries, their CRC-32C, the SHA-256 (which zarr skips), and the shard's index:
+the chunk's place and length and their CRC-32C. Tiles of format 1, written by notsodeep 0.1, have entries and CRC-32C
+only; such stores can be read but not continued.
 
 Tiles go straight between arrays and files, not through zarr's own pipeline.
 """
 
 from __future__ import annotations
 
-import contextlib
-import errno
-import fcntl
+import hashlib
 import json
+import math
 import os
 import re
-import socket
-import threading
+import stat
+import struct
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from notsodeep import files
 from notsodeep.activations import Activation
 from notsodeep.checks import InputError, count
 from notsodeep.scale.extra import need
+from notsodeep.scale.lock import claim_of, locked, ours
 
-__all__ = ["DamagedTileError", "TileStore", "side"]
+__all__ = ["DamagedTileError", "Tile", "TileStore", "side"]
 
 Array: TypeAlias = NDArray[Any]
 Tile: TypeAlias = tuple[int, int]
 
-FORMAT = 1
-LOCK = ".lock"
-_UNFINISHED = re.compile(r"zarr\.json\..*\.partial")
+FORMAT = 2
+_UNBOUND = 1  # the format whose tiles do not know where they belong
 _FINGERPRINT = re.compile(r"[0-9a-f]{64}")
 _NAMES = {"X": "data", "Y": "second data"}  # of the manifest, for people
 _TRIANGLES = ("full", "upper", "lower")
 _SIDE = 2048  # of a tile, about: 32 MB in float64
+_MOST = 10**6  # tiles of a store: no more files than a directory tree can bear
+_LONGEST = 1 << 26  # characters of a manifest
 _PIECE = 1 << 20  # bytes checked at a time; they stay in the cache
 
 
@@ -62,7 +70,7 @@ def side(n: int, wish: int = _SIDE) -> int:
 
 
 class TileStore:
-    """Tiles of one matrix under `path`; opened, not created: see :meth:`create`.
+    """Tiles of one matrix under `path`; opened for reading: see :meth:`writing`.
 
     Attributes
     ----------
@@ -73,10 +81,15 @@ class TileStore:
         Where the matrix comes from. Contains ``"triangle"``: ``"full"``, ``"upper"`` or ``"lower"``.
     """
 
-    def __init__(self, path: str | Path) -> None:
+    def __init__(self, path: str | Path, claim: str | None = None) -> None:
         self.path = Path(path).absolute()
+        self.claim = claim
+        description = self.path / "zarr.json"
         try:
-            described = json.loads((self.path / "zarr.json").read_text(encoding="utf-8"))
+            if description.exists() and not description.is_file():
+                raise ValueError("a directory or a pipe")
+            with description.open(encoding="utf-8") as file:
+                described = json.loads(file.read(_LONGEST))
             attributes = described["attributes"]["notsodeep"]
             self.format = attributes["format"]
             self.shape: tuple[int, int] = _pair(described["shape"])
@@ -84,37 +97,78 @@ class TileStore:
             self.dtype = np.dtype({"float32": np.float32, "float64": np.float64}[described["data_type"]])
             self.manifest: dict[str, Any] = attributes
             self._triangle = _TRIANGLES.index(attributes["triangle"])
+            everything = [self.shape, self.tile, self.dtype.name, self.manifest]
+            self._identity = hashlib.sha256(json.dumps(everything, sort_keys=True).encode()).digest()
         except FileNotFoundError:
             raise InputError(f"{self.path} is not a kernel store: it has no zarr.json") from None
         except NotADirectoryError:
             raise InputError(f"{self.path} is a file, not a kernel store") from None
-        except (KeyError, TypeError, ValueError):
+        except (KeyError, TypeError, ValueError, RecursionError):
             raise InputError(f"{self.path} is not a kernel store: its zarr.json was not written by notsodeep") from None
-        if self.format != FORMAT:
-            raise InputError(f"{self.path} has format {self.format}, but this version of notsodeep reads {FORMAT}")
+        if self.format not in (FORMAT, _UNBOUND):
+            known = f"this version of notsodeep reads {_UNBOUND} and {FORMAT}"
+            raise InputError(f"{self.path} has format {_brief(self.format)}, but {known}")
+        if _many(self.shape, self.tile):
+            raise InputError(f"{self.path} is not a kernel store: its zarr.json describes more than {_MOST:,} tiles")
         self._checksum = need("google_crc32c").extend
 
     @classmethod
-    def create(
+    @contextmanager
+    def writing(
         cls, path: str | Path, shape: tuple[int, int], tile: tuple[int, int], dtype: Any, manifest: Mapping[str, Any]
-    ) -> TileStore:
-        """Describe an empty store, or open the one that is there if it is of the same matrix.
+    ) -> Iterator[TileStore]:
+        """Open the store of this matrix, or begin one, and keep other writers out inside the block.
 
-        The directory must exist and the lock be held: see :func:`locked`.
+        A directory that holds anything else is refused before anything in it is touched. What a killed writer left
+        is removed.
         """
         directory = Path(path).absolute()
         wanted = {"format": FORMAT, **manifest}
-        if not (directory / "zarr.json").exists():
-            content = _describe(shape, tile, dtype, wanted)
-            _write_whole(directory / "zarr.json", [content], durable=True)
-        store = cls(directory)
-        found = {"shape": store.shape, "dtype": store.dtype.name, "tile": store.tile, **store.manifest}
+        what, place = ("kernel", "out") if "kind" in wanted else ("factor", "directory")
         asked = {"shape": tuple(shape), "dtype": np.dtype(dtype).name, "tile": tuple(tile), **wanted}
-        listed = ", ".join(_differences(found, asked))
-        if listed:
-            what, place = ("kernel", "out") if "kind" in wanted else ("factor", "directory")
-            raise InputError(f"{directory.name} holds another {what}: {listed}; pass another {place}, or delete it")
-        return store
+
+        def opened(claim: str | None = None) -> TileStore:
+            store = cls(directory, claim)
+            found = {"shape": store.shape, "dtype": store.dtype.name, "tile": store.tile, **store.manifest}
+            if listed := ", ".join(_differences(found, asked)):
+                raise InputError(f"{directory.name} holds another {what}: {listed}; pass another {place}, or delete it")
+            return store
+
+        if _many(shape, tile):
+            raise InputError(f"tile={tile[0]} makes more than {_MOST:,} files; pass a larger tile")
+        for package in ("filelock", "google_crc32c"):
+            need(package)
+        if (directory / "zarr.json").exists():
+            opened()
+        elif directory.is_dir() and (foreign := [name for name in sorted(os.listdir(directory)) if not ours(name)]):
+            raise InputError(f"{directory} holds other files ({foreign[0]}); pass a new directory")
+        description = None if (directory / "zarr.json").exists() else _describe(shape, tile, dtype, wanted)
+        files.folder(path, place, parents=False)
+        with locked(directory) as claim:
+            if description is not None and not (directory / "zarr.json").exists():
+                files.write(directory / "zarr.json", description)
+            store = opened(claim)
+            files.sweep(directory)
+            # all of them now: later, the directory of this name may be another one
+            tiles = _own(directory, "c")
+            for row in range(store.grid[0]):
+                files.sweep(_own(tiles, str(row)))
+            try:
+                yield store
+                store.require_claim()
+                opened()
+            except (OSError, InputError):
+                store.require_claim()  # says more than that a tile was not found
+                raise
+
+    def require_claim(self, *, complete: bool = False) -> None:
+        """Raise unless the directory of this name is still the one that was locked, and has all tiles if `complete`."""
+        kept = self.claim is not None and claim_of(self.path) == self.claim
+        if not kept or (complete and not all(map(self.exists, self.tiles()))):
+            raise InputError(
+                f"{self.path} was moved, deleted or replaced while it was being written; leave it in place and run the "
+                "same command again"
+            )
 
     # --- which tiles ----------------------------------------------------------------------
 
@@ -140,9 +194,10 @@ class TileStore:
     def exists(self, tile: Tile) -> bool:
         """Whether the tile is there and as long as it should be."""
         try:
-            return self.file(tile).stat().st_size == self._bytes + 4
+            found = self.file(tile).stat()
         except OSError:
             return False
+        return stat.S_ISREG(found.st_mode) and found.st_size == self._size
 
     # --- tiles in and out -----------------------------------------------------------------
 
@@ -150,34 +205,51 @@ class TileStore:
     def _bytes(self) -> int:
         return self.tile[0] * self.tile[1] * self.dtype.itemsize
 
+    @property
+    def _size(self) -> int:
+        """Of the file of a tile."""
+        return self._bytes + (4 if self.format == _UNBOUND else 4 + 32 + 16 + 4)
+
     def read(self, tile: Tile) -> Array:
-        """Return a tile whose checksum is right; the matrix' last tiles come without their padding."""
-        data = np.empty(self.tile, self.dtype)
-        ending = bytearray(4)
-        try:
-            with self.file(tile).open("rb", buffering=0) as source:
-                complete = _fill(source, data) and source.readinto(ending) == 4 and not source.read(1)
-        except FileNotFoundError:
+        """Return a tile whose checksums are right; the matrix' last tiles come without their padding."""
+        path = self.file(tile)
+        if not os.path.lexists(path):
             raise DamagedTileError(
                 f"{self.path} lacks tile {tile}; run the command that writes it again, it continues where it stopped"
-            ) from None
-        except IsADirectoryError:
-            raise DamagedTileError(f"{self.path}: tile {tile} is a directory; delete it") from None
-        if not complete or self._sum(data) != ending:
-            raise DamagedTileError(f"{self.path}: tile {tile} is damaged; `notsodeep verify` lists what to repair")
+            )
+        if not path.is_file():
+            raise DamagedTileError(f"{self.path}: tile {tile} is a directory or a device; delete it")
+        damaged = f"{self.path}: tile {tile} is damaged; `notsodeep verify` lists what to repair"
+        if not self.exists(tile):
+            raise DamagedTileError(damaged)
+        try:
+            data = np.empty(self.tile, self.dtype)
+        except (MemoryError, ValueError):
+            raise InputError(f"{self.path}: a tile of {self.tile[0]} × {self.tile[1]} exceeds the memory") from None
+        ending = bytearray(self._size - self._bytes)
+        with path.open("rb", buffering=0) as source:
+            complete = _fill(source, data.data) and _fill(source, memoryview(ending))
+        expected = self._ending(tile, data)
+        if not complete or ending[:4] != expected[:4]:
+            raise DamagedTileError(damaged)
+        if ending != expected:
+            raise DamagedTileError(
+                f"{self.path}: tile {tile} is of another place or another kernel, or zarr.json was edited; "
+                "`notsodeep verify` lists what to repair"
+            )
         rows, columns = self.span(tile)
         return data[: rows.stop - rows.start, : columns.stop - columns.start]
 
     def write(self, tile: Tile, data: Array) -> None:
-        """Put a tile in its place, complete or not at all."""
+        """Put a tile in its place, complete or not at all, if the directory is still the one that was locked."""
         full = data
         if data.shape != self.tile:
             full = np.zeros(self.tile, self.dtype)
             full[: data.shape[0], : data.shape[1]] = data
         full = np.ascontiguousarray(full, self.dtype)
-        target = self.file(tile)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        _write_whole(target, [full.data.cast("B"), self._sum(full)])
+        with files.writing(self.file(tile), durable=False, check=self.require_claim) as file:
+            file.write(full.data.cast("B"))
+            file.write(self._ending(tile, full))
 
     def valid(self, tile: Tile) -> bool:
         """Whether the tile is there and its checksum right."""
@@ -189,87 +261,33 @@ class TileStore:
             return False
         return True
 
-    def _sum(self, data: Array) -> bytes:
+    def _ending(self, tile: Tile, data: Array) -> bytes:
+        """What follows the entries in the file of a tile."""
+        crc = self._sum(data.data.cast("B"))
+        if self.format == _UNBOUND:
+            return crc
+        bound = hashlib.sha256(self._identity + struct.pack("<QQ", *tile) + crc).digest()
+        index = struct.pack("<QQ", 0, self._bytes + len(crc))  # where zarr finds the chunk in this shard
+        return crc + bound + index + self._sum(memoryview(index))
+
+    def _sum(self, view: memoryview) -> bytes:
         """CRC-32C as zarr appends it; the extension takes bytes only, hence the pieces."""
-        view, total = data.data.cast("B"), 0
+        total = 0
         for start in range(0, len(view), _PIECE):
             total = self._checksum(total, bytes(view[start : start + _PIECE]))
         return int(total).to_bytes(4, "little")
 
 
-@contextlib.contextmanager
-def locked(path: str | Path) -> Iterator[Path]:
-    """Create the directory if need be and keep other writers out; leftovers of a killed one are removed.
-
-    A directory that holds anything but a store is refused before anything in it is touched.
-    """
-    directory = Path(path).absolute()
-    if directory.exists() and not directory.is_dir():
-        raise InputError(f"out={str(path)!r} is a file; pass a directory for the store")
-    if not directory.parent.is_dir():
-        raise InputError(f"out={str(path)!r}: the directory {str(directory.parent)!r} does not exist; create it first")
-    if directory.is_symlink() and not directory.exists():
-        raise InputError(f"out={str(path)!r} is a link to {str(directory.readlink())!r}, which does not exist")
-    if (directory / "zarr.json").exists():
-        TileStore(directory)  # refuses what is none
-    elif directory.is_dir():
-        foreign = [name for name in sorted(os.listdir(directory)) if name != LOCK and not _UNFINISHED.fullmatch(name)]
-        if foreign:
-            raise InputError(f"{directory} holds other files ({foreign[0]}); pass a new directory")
-    lock = directory / LOCK
-    try:
-        directory.mkdir(exist_ok=True)
-        handle = os.open(lock, os.O_RDWR | os.O_CREAT, 0o666)
-    except OSError as error:
-        raise _explained(error, directory) from None
-    try:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            owner = os.pread(handle, 200, 0).decode(errors="replace").strip() or "another process"
-            raise InputError(f"{directory} is being written by {owner}; wait for it, or stop it") from None
-        try:
-            os.ftruncate(handle, 0)
-            os.pwrite(handle, f"process {os.getpid()} on {socket.gethostname()}\n".encode(), 0)
-            for leftover in (*directory.glob("zarr.json.*.partial"), *directory.glob("c/*/*.partial")):
-                leftover.unlink(missing_ok=True)
-        except OSError as error:
-            raise _explained(error, directory) from None
-        yield directory
-    finally:
-        os.close(handle)
+def _own(directory: Path, name: str) -> Path:
+    """A directory within another one, created if need be; nothing is written through a link that leads out of it."""
+    place = files.folder(directory / name)
+    if place.resolve() != directory.resolve() / name:
+        raise InputError(f"{place} is a link, and nothing is written outside the store; delete it")
+    return place
 
 
-def _write_whole(target: Path, parts: list[Any], *, durable: bool = False) -> None:
-    partial = target.with_name(f"{target.name}.{os.getpid()}.{threading.get_ident()}.partial")
-    try:
-        with partial.open("wb", buffering=0) as file:
-            for part in parts:
-                view = memoryview(part)
-                while view:
-                    view = view[file.write(view) :]
-            if durable:
-                os.fsync(file.fileno())
-        partial.replace(target)
-    except OSError as error:
-        raise _explained(error, target) from None
-    finally:
-        with contextlib.suppress(OSError):
-            partial.unlink(missing_ok=True)
-
-
-def _explained(error: OSError, target: Path) -> OSError:
-    """The same error with what to do about it."""
-    advice = {
-        errno.ENOSPC: "the disk is full; free some space",
-        errno.EDQUOT: "your disk quota is used up; free some space",
-        errno.EFBIG: "the file would exceed the size allowed; raise the limit",
-        errno.EROFS: "the file system is read-only; make it writable or pass another path",
-        errno.EACCES: "writing is not permitted; change the permissions or pass another path",
-        errno.EPERM: "writing is not permitted; change the permissions or pass another path",
-    }.get(error.errno or 0, (error.strerror or str(error)) + "; mend it")
-    text = f"{advice}, and run the same command again: what has been written stays valid"
-    return OSError(error.errno, text, str(target))
+def _many(shape: tuple[int, int], tile: tuple[int, int]) -> bool:
+    return math.prod(-(-n // step) for n, step in zip(shape, tile, strict=True)) > _MOST
 
 
 def _pair(sizes: Any) -> tuple[int, int]:
@@ -277,8 +295,8 @@ def _pair(sizes: Any) -> tuple[int, int]:
     return rows, columns
 
 
-def _fill(source: Any, data: Array) -> bool:
-    view = data.data.cast("B")
+def _fill(source: Any, content: memoryview) -> bool:
+    view = content.cast("B")
     while view:
         done = source.readinto(view)
         if not done:
@@ -295,6 +313,7 @@ def _describe(shape: tuple[int, int], tile: tuple[int, int], dtype: Any, manifes
         zarr.storage.MemoryStore(memory),
         shape=shape,
         chunks=tile,
+        shards=tile,
         dtype=np.dtype(dtype),
         compressors=zarr.codecs.Crc32cCodec(),
         fill_value=float("nan"),  # what a reader other than notsodeep sees where there is no tile

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +15,7 @@ from numpy.typing import NDArray
 from notsodeep.checks import InputError, count
 from notsodeep.kernels.blocks import Blocks, ComputedBlocks
 from notsodeep.progress import Progress, reporter
-from notsodeep.scale.store import Tile, TileStore, locked, side
+from notsodeep.scale.store import Tile, TileStore, side
 from notsodeep.scale.stored import StoredBlocks
 from notsodeep.threads import Scratch, each
 from notsodeep.version import __version__
@@ -77,16 +78,16 @@ def compute(
         ``callable(done, total)`` counts tiles; the first call tells how many were there already.
     """
     described = manifest(blocks)
-    with locked(out) as directory:
-        store = TileStore.create(directory, blocks.shape, _sides(blocks, directory, tile), blocks.dtype, described)
-        with reporter("kernel", len(store.tiles()), progress) as report:
-            wanted = set(store.tiles())
+    sides = _sides(blocks, Path(out), tile)
+    with TileStore.writing(out, blocks.shape, sides, blocks.dtype, described) as store:
+        wanted = len(store.tiles())
+        with reporter("kernel", wanted, progress) as report:
             # those on the diagonal are less work: last, so that no thread is left with a long one
             missing = sorted(_invalid(store), key=lambda tile: tile[0] == tile[1])
-            finished = len(wanted) - len(missing)
+            finished = wanted - len(missing)
 
             def moved(done: int, _: int) -> None:
-                report(finished + done, len(wanted))
+                report(finished + done, wanted)
 
             moved(0, 0)
             if client is not None:
@@ -95,7 +96,8 @@ def compute(
                 write_tiles(client, blocks, store, missing, moved)
             else:
                 each(_writer(blocks, store), missing, moved)
-    return StoredBlocks(directory)
+            store.require_claim(complete=True)
+    return StoredBlocks(out)
 
 
 def _writer(blocks: Blocks, store: TileStore) -> Callable[[Tile], None]:
@@ -137,19 +139,20 @@ def verify(path: str | Path, *, progress: Progress = None) -> Verification:
     store = TileStore(path)
     with reporter("verify", len(store.tiles()), progress) as report:
         bad = _invalid(store, report)
-    there = [tile for tile in bad if store.file(tile).exists()]
-    gone = [tile for tile in bad if tile not in set(there)]
-    return Verification(str(store.path), len(store.tiles()), tuple(gone), tuple(there))
+    there = {tile for tile in bad if os.path.lexists(store.file(tile))}
+    gone = [tile for tile in bad if tile not in there]
+    return Verification(str(store.path), len(store.tiles()), tuple(gone), tuple(sorted(there)))
 
 
 def _invalid(store: TileStore, report: Any = lambda *_: None) -> Sequence[Tile]:
-    bad: list[Tile] = []
+    bad = [tile for tile in store.tiles() if not store.exists(tile)]
+    absent = set(bad)
 
     def check(tile: Tile) -> None:
         if not store.valid(tile):
             bad.append(tile)
 
-    each(check, store.tiles(), report)
+    each(check, [tile for tile in store.tiles() if tile not in absent], report)
     return sorted(bad)
 
 

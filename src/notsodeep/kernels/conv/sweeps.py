@@ -13,9 +13,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import numba
 import numpy as np
 from numba.extending import overload
+
+from notsodeep import compilation
 
 __all__ = [
     "TERMS",
@@ -37,7 +38,7 @@ __all__ = [
 
 TERMS = {"float32": 8, "float64": 24}  # of the polynomials in `dual`
 
-jit = numba.njit(nogil=True, cache=True, error_model="numpy", fastmath={"contract", "nsz", "nnan", "reassoc"})
+jit = compilation.jit(nogil=True, error_model="numpy", fastmath={"contract", "nsz", "nnan", "reassoc"})
 
 
 @jit

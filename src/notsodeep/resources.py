@@ -1,20 +1,20 @@
-"""How much memory there is, and where work is kept."""
+"""How much memory there is."""
 
 from __future__ import annotations
 
+import ctypes
 import os
+import sys
 from pathlib import Path
 
-from notsodeep.checks import InputError
-
-__all__ = ["CHECKPOINT", "available_memory", "made", "readable"]
-
-CHECKPOINT = "cg.npz"  # of conjugate gradients in a directory
+__all__ = ["available_memory", "readable"]
 
 
 def available_memory() -> int:
     """Bytes that can be taken without swapping, within the limit of the container if there is one."""
-    free = int(os.sysconf("SC_PAGE_SIZE")) * int(os.sysconf("SC_PHYS_PAGES")) if hasattr(os, "sysconf") else 4 << 30
+    if sys.platform == "win32":
+        return _available_to_windows()
+    free = int(os.sysconf("SC_PAGE_SIZE")) * int(os.sysconf("SC_PHYS_PAGES"))
     for line in _lines("/proc/meminfo"):
         if line.startswith("MemAvailable:"):
             free = int(line.split()[1]) * 1024
@@ -23,6 +23,23 @@ def available_memory() -> int:
         cached = sum(int(line.split()[1]) for line in _lines("/sys/fs/cgroup/memory.stat") if line.startswith("file "))
         free = min(free, int(limit[0]) - int(used[0]) + cached)
     return max(free, 0)
+
+
+def _available_to_windows() -> int:
+    class Status(ctypes.Structure):
+        """MEMORYSTATUSEX."""
+
+        _fields_ = (
+            *((name, ctypes.c_uint32) for name in ("length", "load")),
+            *(
+                (name, ctypes.c_uint64)
+                for name in ("total", "available", "page", "pages", "virtual", "free", "extended")
+            ),
+        )
+
+    status = Status(length=ctypes.sizeof(Status))
+    ctypes.windll.kernel32.GlobalMemoryStatusEx(ctypes.byref(status))  # type: ignore[attr-defined, unused-ignore]
+    return int(status.available)
 
 
 def _lines(path: str) -> list[str]:
@@ -39,12 +56,3 @@ def readable(size: float) -> str:
     ('1.5 GB', '2 MB')
     """
     return f"{size / 1e9:.3g} GB" if size >= 1e9 else f"{size / 1e6:.3g} MB"
-
-
-def made(directory: str | os.PathLike[str]) -> Path:
-    """The directory to work in, created if need be."""
-    folder = Path(directory)
-    if folder.exists() and not folder.is_dir():
-        raise InputError(f"directory={str(folder)!r} is a file; pass a directory")
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder

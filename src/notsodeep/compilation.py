@@ -1,0 +1,157 @@
+"""Compiled loops, kept on disk: Numba's cache, which here never ends a run.
+
+Numba keeps what it compiled beside the package, or in the user's cache where the package is read-only. Where neither
+can be written, a private directory among the temporary files is used, or none. A damaged file is a miss and is written
+anew: every file ends in the SHA-256 of its content, which is checked before anything is unpickled. A change in any file
+of ``kernels`` makes all of them stale, because compiled loops contain those that they call.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import io
+import os
+import stat
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numba
+from numba.core.caching import FunctionCache, IndexDataCacheFile, NullCache
+
+__all__ = ["jit"]
+
+_settings: Any = numba.config
+_SEAL = hashlib.sha256().digest_size
+
+
+def jit(**options: Any) -> Callable[[Callable[..., Any]], Any]:
+    """``numba.njit(cache=True, **options)`` with the cache described above."""
+
+    def decorate(function: Callable[..., Any]) -> Any:
+        compiled = numba.njit(**options)(function)
+        if hasattr(compiled, "_cache"):  # not under NUMBA_DISABLE_JIT
+            compiled._cache = _cache(function)
+        return compiled
+
+    return decorate
+
+
+def _cache(function: Callable[..., Any]) -> Any:
+    try:
+        return _Cache(function)
+    except RuntimeError:  # no directory can be written
+        place, before = _private(), _settings.CACHE_DIR
+    if place is not None:
+        _settings.CACHE_DIR = str(place)
+        try:
+            return _Cache(function, f"compiled kernels are kept in {place}: package and home cannot be written")
+        except RuntimeError:
+            pass
+        finally:
+            _settings.CACHE_DIR = before
+    return _NoCache()
+
+
+class _Cache(FunctionCache):
+    """The overloads of one function on disk."""
+
+    def __init__(self, function: Callable[..., Any], note: str | None = None) -> None:
+        super().__init__(function)
+        self._note = note
+        name, stamp = f"{self._impl.filename_base}.sealed", (self._impl.locator.get_source_stamp(), _kernels())
+        self._cache_file = _Files(self._cache_path, name, stamp)
+
+    def load_overload(self, sig: Any, target_context: Any) -> Any:
+        if self._note is not None:
+            _tell(self._note)
+        try:
+            return super().load_overload(sig, target_context)
+        except Exception:
+            _tell(f"compiled kernels in {self._cache_path} are damaged; they are compiled again")
+            self._attempt(self.flush)
+            return None
+
+    def save_overload(self, sig: Any, data: Any) -> None:
+        self._attempt(lambda: super(_Cache, self).save_overload(sig, data))
+
+    def _attempt(self, write: Callable[[], None]) -> None:
+        try:
+            write()
+        except OSError as error:
+            _tell(f"compiled kernels cannot be kept in {self._cache_path}: {error.strerror}")
+            self.disable()
+
+
+class _NoCache(NullCache):
+    def load_overload(self, sig: Any, target_context: Any) -> None:
+        _tell("kernels are compiled anew in each run: set NUMBA_CACHE_DIR to a directory that can be written")
+
+
+class _Files(IndexDataCacheFile):
+    """Index and data, each followed by its SHA-256."""
+
+    def save(self, key: Any, data: Any) -> None:
+        super().save(key, (key, data))
+
+    def load(self, key: Any) -> Any:
+        found = super().load(key)
+        # two processes may have given their overloads the same number
+        return None if found is None or found[0] != key else found[1]
+
+    def _load_index(self) -> Any:
+        _require_seal(self._index_path)
+        return super()._load_index()
+
+    def _load_data(self, name: str) -> Any:
+        _require_seal(self._data_path(name))
+        return super()._load_data(name)
+
+    @contextmanager
+    def _open_for_write(self, filepath: str) -> Iterator[io.BytesIO]:
+        content = io.BytesIO()
+        yield content
+        with super()._open_for_write(filepath) as file:
+            file.write(content.getvalue() + hashlib.sha256(content.getvalue()).digest())
+
+
+def _require_seal(path: str) -> None:
+    try:
+        content = Path(path).read_bytes()
+    except FileNotFoundError:
+        return  # not there yet
+    if hashlib.sha256(content[:-_SEAL]).digest() != content[-_SEAL:]:
+        raise ValueError(f"{path} is damaged")
+
+
+@functools.cache
+def _kernels() -> str:
+    """SHA-256 over all sources of compiled loops."""
+    digest = hashlib.sha256()
+    for source in sorted((Path(__file__).parent / "kernels").rglob("*.py")):
+        digest.update(source.read_bytes())
+    return digest.hexdigest()
+
+
+@functools.cache
+def _private() -> Path | None:
+    """A directory among the temporary files that nobody else can write into, for what lies there is executed."""
+    user = os.getuid() if hasattr(os, "getuid") else None
+    place = Path(tempfile.gettempdir()) / ("notsodeep" if user is None else f"notsodeep-{user}")
+    try:
+        place.mkdir(mode=0o700, exist_ok=True)
+        found = place.lstat()
+    except OSError:
+        return None
+    ours = user is None or (found.st_uid == user and not found.st_mode & 0o077)
+    return place if ours and stat.S_ISDIR(found.st_mode) else None
+
+
+@functools.cache
+def _tell(text: str) -> None:
+    """Once a run, on the error stream."""
+    sys.stderr.write(f"note: {text}\n")

@@ -1,0 +1,197 @@
+"""Files and directories that appear complete or not at all.
+
+Content is written beside its place, under a name that nobody can guess and that did not exist before, and then renamed:
+``kill -9`` at any moment leaves the old content or the new one. A link in that place is replaced, never followed.
+Errors name the path that the caller gave.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import secrets
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, BinaryIO, TypeAlias
+
+from notsodeep.checks import InputError
+
+__all__ = ["UNFINISHED", "building", "explained", "folder", "sweep", "writable", "write", "writing"]
+
+PathLike: TypeAlias = str | os.PathLike[str]
+
+_STALE = 3600.0  # seconds after which an unfinished file belongs to nobody
+UNFINISHED = re.compile(r"\..+\.[0-9a-f]{32}\.partial")  # names of files being written, or left so by a kill
+
+
+def write(path: PathLike, content: bytes | str, **options: Any) -> Path:
+    """Write bytes, or text in UTF-8, as one complete file; options are those of :func:`writing`.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> with tempfile.TemporaryDirectory() as place:
+    ...     write(Path(place) / "note.txt", "complete").read_text()
+    'complete'
+    """
+    with writing(path, **options) as file:
+        file.write(content.encode() if isinstance(content, str) else content)
+    return Path(path)
+
+
+@contextmanager
+def writing(
+    path: PathLike,
+    *,
+    parameter: str = "path",
+    parents: bool = False,
+    durable: bool = True,
+    check: Callable[[], None] = lambda: None,
+) -> Iterator[BinaryIO]:
+    """Yield a file that becomes `path` when the block ends well; compute first, and only write in the block.
+
+    Parameters
+    ----------
+    path : path
+        An existing file, or a link, is replaced.
+    parameter : str
+        What the caller calls it, for errors.
+    parents : bool
+        Create the directories above it.
+    durable : bool
+        Wait until the content is on the disk, so that a power cut does no more harm than a kill.
+    check : callable
+        Called just before the rename; what it raises leaves `path` as it was.
+    """
+    target = writable(path, parameter, parents=parents)
+    partial = _beside(target)
+    try:
+        sweep(target.parent, of=target.name, age=_STALE)
+        with partial.open("xb") as file:
+            yield file
+            if durable:
+                file.flush()
+                os.fsync(file.fileno())
+        check()
+        os.replace(partial, target)
+    except OSError as error:
+        raise _renamed(error, partial, path) from None
+    finally:
+        with suppress(OSError):
+            partial.unlink()
+
+
+@contextmanager
+def building(path: PathLike, *, parameter: str = "path", check: Callable[[], None] = lambda: None) -> Iterator[Path]:
+    """Yield an empty directory that becomes `path` when the block ends well; a directory in its place is deleted.
+
+    `check` is called just before that; what it raises leaves `path` as it was.
+    """
+    target = Path(path)
+    _directory(target if target.exists() else target.parent, path, parameter, create=True)
+    target = target.resolve()
+    fresh, old = _beside(target), _beside(target)
+    try:
+        fresh.mkdir()
+        yield fresh
+        check()
+        with suppress(FileNotFoundError):
+            os.replace(target, old)
+        try:
+            os.replace(fresh, target)
+        except OSError:
+            with suppress(OSError):
+                os.replace(old, target)
+            raise
+    except OSError as error:
+        raise _renamed(error, fresh, path) from None
+    finally:
+        shutil.rmtree(fresh, ignore_errors=True)
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def writable(path: PathLike, parameter: str = "path", *, parents: bool = False) -> Path:
+    """The path of a file that can be written, as far as one can tell before the work."""
+    target = Path(path)
+    if target.is_dir():
+        raise InputError(f"{parameter}={str(path)!r} is a directory; pass a file name")
+    if target.exists() and not target.is_file():
+        raise InputError(f"{parameter}={str(path)!r} is a device or a pipe; pass the name of an ordinary file")
+    _directory(target.parent, path, parameter, create=parents)
+    if not os.access(target.parent, os.W_OK | os.X_OK):
+        raise explained(PermissionError(errno.EACCES, ""), path)
+    return target
+
+
+def folder(path: PathLike, parameter: str = "path", *, parents: bool = True) -> Path:
+    """The directory, created if need be, and with `parents` those above it."""
+    if not parents:
+        _directory(Path(path).parent, path, parameter, create=False)
+    return _directory(Path(path), path, parameter, create=True)
+
+
+def sweep(place: Path, *, of: str = "", age: float = 0.0) -> None:
+    """Remove unfinished files that a killed process left in a directory, older than `age` seconds.
+
+    With `of`, those of the file of this name only. Links, directories and other names are not ours and stay.
+    """
+    with suppress(OSError), os.scandir(place) as entries:
+        for entry in entries:
+            if not UNFINISHED.fullmatch(entry.name) or not entry.name.startswith(_prefix(of) if of else "."):
+                continue
+            with suppress(OSError):  # its owner was faster
+                if entry.is_file(follow_symlinks=False) and time.time() - entry.stat().st_mtime >= age:
+                    os.unlink(entry)
+
+
+def explained(error: OSError, path: PathLike) -> OSError:
+    """The same error of the system with the caller's path and what to do about it."""
+    advice = {
+        errno.ENOSPC: "the disk is full; free some space",
+        errno.EDQUOT: "your disk quota is used up; free some space",
+        errno.EFBIG: "the file would exceed the size allowed; raise the limit",
+        errno.EROFS: "the file system is read-only; make it writable or pass another path",
+        errno.EACCES: "writing is not permitted; change the permissions or pass another path",
+        errno.EPERM: "writing is not permitted; change the permissions or pass another path",
+        errno.ENOENT: "the directory has been moved or deleted; put it back or pass another path",
+    }.get(error.errno or 0, (os.strerror(error.errno) if error.errno else str(error)) + "; mend it")
+    return OSError(error.errno, f"{advice}, and try again: what was complete before stays valid", os.fspath(path))
+
+
+def _renamed(error: OSError, partial: Path, path: PathLike) -> OSError:
+    """An error of the unfinished file, or below the unfinished directory, as one of `path`; others stay as they are."""
+    named = str(partial if error.filename is None else error.filename)
+    if named != str(partial) and not named.startswith(f"{partial}{os.sep}"):
+        return error
+    return explained(error, f"{os.fspath(path)}{named.removeprefix(str(partial))}")
+
+
+def _directory(wanted: Path, path: PathLike, parameter: str, *, create: bool) -> Path:
+    """`wanted`, which is `path` or lies above it."""
+    said = f"{parameter}={os.fspath(path)!r}"
+    first = next((place for place in (wanted, *wanted.parents) if os.path.lexists(place)), wanted)
+    if os.path.lexists(first) and not first.is_dir():
+        what = "a link to nothing" if first.is_symlink() else "a file"
+        named = said if first == Path(path) else f"{said}: {str(first)!r}"
+        raise InputError(f"{named} is {what}, not a directory; pass another path")
+    if first != wanted and not create:
+        raise InputError(f"{said}: the directory {str(wanted)!r} does not exist; create it first")
+    if create:
+        try:
+            wanted.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise explained(error, path) from None
+    return wanted
+
+
+def _prefix(name: str) -> str:
+    return f".{name[:50]}."  # with the rest, even in four bytes a letter, no longer than a name may be
+
+
+def _beside(target: Path) -> Path:
+    return target.with_name(f"{_prefix(target.name)}{secrets.token_hex(16)}.partial")
