@@ -82,10 +82,11 @@ def closed_steepness(type_: int, constants: Any, qi: float, qj: float, distance:
         return front * root * math.exp(-root * distance)
     product = root * root * distance * (2 - distance)
     if type_ == ERF:
-        return front * 16 / math.pi * root * root * (1 + 2 * (p + r) + 4 * product) ** -1.5
+        R = 1 + 2 * (p + r) + 4 * product
+        return front * 16 / math.pi * root * root / (R * math.sqrt(R))
     X = 1 + p + r + product
     if type_ == GAUSSIAN:
-        return front * root * (1 + 3 * root * root / X) * X**-1.5
+        return front * root * (1 + 3 * root * root / X) / (X * math.sqrt(X))
     weight = 1 / (1 + p) + 1 / (1 + r)
     return front * _INV_2PI * root * (1 + weight + 1 / X + root * root * (weight + 3 / X) / X) / math.sqrt(X)
 

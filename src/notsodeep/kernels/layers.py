@@ -116,17 +116,16 @@ def implicit_pair(
             part, side = 2 * root - part, 1 - side
     distance = min(eta, zeta)
     gain_of_error = 1 / (1 - recurrent * slope)
-    known = 0.0
+    known, moved = 0.0, slope_noise
     if root > 0:
-        known = (gain * error + rough) / root
-        known += recurrent * noise * size / root + residual + 4 * EPSILON * distance
+        known = (gain * error + rough + recurrent * noise * size) / root + residual + 4 * EPSILON * distance
         known *= gain_of_error
-        # the error may move the slope, and with it the gain
         moved = _slope_error(type_, constants, limits, slope_noise, distance, known, q, r, S[0, i], T[0, j])
-        known *= 1 + recurrent * gain_of_error * moved
+        growth = 1 + recurrent * gain_of_error * moved  # the error may move the slope, and with it the gain
+        known, moved = known * growth, moved * growth
     result[_G], result[_SLOPE], result[_COVARIANCE] = G, slope, recurrent * G + gain * product + bias
     errors[_G] = size * (noise + 4 * EPSILON) + root * abs(slope) * known
-    errors[_SLOPE] = _slope_error(type_, constants, limits, slope_noise, distance, known, q, r, S[0, i], T[0, j])
+    errors[_SLOPE] = moved
     errors[_COVARIANCE] = root * (known + 4 * EPSILON)
     return residual
 

@@ -304,9 +304,7 @@ def _cosine_function(
         far = np.asarray(beyond) * (2 * math.sqrt(2) - beyond)  # 1 + cos
         gap, rest = np.where(near <= far, near, 2 - far), np.where(near <= far, 2 - near, far)
         out, lost = np.empty((2, codes.size, gap.size))
-        residual = layered_points(
-            *network.shared, *network.groups[0], codes, length**2, gap, rest, out, lost
-        )
+        residual = layered_points(*network.shared, *network.groups[0], codes, length**2, gap, rest, out, lost)
         return out, float(residual), lost
 
     return values
