@@ -17,7 +17,7 @@ from notsodeep.checks import ConvergenceWarning, InputError
 from notsodeep.kernels import KernelBlocks
 from notsodeep.learn import MatrixBlocks, NotPositiveDefiniteError, conjugate_gradients, product, solve
 from notsodeep.learn.plan import choose
-from notsodeep.learn.resources import available_memory
+from notsodeep.memory import available_memory
 
 DEQ = nsd.DEQ("normalized_relu", 0.25, 0.25, 0.5)
 

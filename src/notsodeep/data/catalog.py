@@ -8,7 +8,6 @@ import os
 import sys
 import threading
 import time
-import zipfile
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -22,6 +21,7 @@ from notsodeep.data.formats import ImageSet, pixels
 from notsodeep.data.samples import Data
 from notsodeep.data.sources import CIFAR_FILES, IDX_FILES, Source
 from notsodeep.progress import Progress, reporter
+from notsodeep.reading import Npz, json_text
 
 __all__ = ["CATALOG", "Entry", "FetchError", "Fetched", "cache_folder", "fetch", "read"]
 
@@ -250,10 +250,10 @@ def _kept(entry: Entry, cache: str | Path | None) -> tuple[ImageSet, str] | None
     if not path.is_file():
         return None
     try:
-        with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
+        with Npz(path) as archive:
             arrays = ImageSet(*(archive[field] for field in ImageSet._fields))
-            source = str(json.loads(str(archive["manifest"]))["source"])
+            source = str(json_text(str(archive["manifest"]))["source"])
         _verify(entry, arrays)
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
+    except (OSError, ValueError, LookupError, TypeError):
         return None
     return arrays, source

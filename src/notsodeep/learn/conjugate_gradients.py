@@ -8,9 +8,8 @@ harm.
 
 from __future__ import annotations
 
+import math
 import os
-import zipfile
-import zlib
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -20,6 +19,7 @@ from numpy.typing import NDArray
 
 from notsodeep.checks import InputError, NotConvergedError
 from notsodeep.learn.products import Operator
+from notsodeep.reading import Npz
 from notsodeep.threads import one_thread
 
 __all__ = ["ConjugateGradients", "relative"]
@@ -126,8 +126,17 @@ class ConjugateGradients:
 
     def resume(self, state: dict[str, Array]) -> None:
         """Continue exactly where :meth:`state` was taken."""
-        if state["X"].shape != self.X.shape:
-            raise InputError(f"the checkpoint holds {state['X'].shape} unknowns, this problem has {self.X.shape}")
+        shape = self.X.shape
+        if state["X"].shape != shape:
+            raise InputError(f"the checkpoint holds {state['X'].shape} unknowns, this problem has {shape}")
+        rows, width = state["directions"].shape
+        fits = state["R"].shape == shape and rows == shape[0] and width <= shape[1] and state["numbers"].shape == (4,)
+        if not fits or any(state[name].dtype != own.dtype for name, own in self.state().items()):
+            raise ValueError("its arrays do not fit together")
+        with np.errstate(over="ignore"):
+            finite = math.isfinite(relative(state["R"], self._scale)) and np.isfinite(state["X"]).all()
+        if not finite or not (np.abs(state["directions"]) <= 1 + _DEPENDENT).all():  # they are orthonormal
+            raise ValueError("its numbers are not finite")
         self.X, self.R, self._directions = state["X"], state["R"], state["directions"]
         self.residual = relative(self.R, self._scale)
         self.iteration, self.best = int(state["numbers"][0]), float(state["numbers"][1])
@@ -144,13 +153,16 @@ class ConjugateGradients:
     def load(self, path: str | os.PathLike[str], identity: str) -> None:
         """Resume from a file written by :meth:`save` for the same problem."""
         try:
-            with Path(path).open("rb") as file, np.load(file, allow_pickle=False) as arrays:
-                content = {name: arrays[name] for name in arrays.files}
-        except (OSError, ValueError, TypeError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+            with Npz(path) as archive:
+                if str(archive.get("identity")) != identity:
+                    raise InputError(
+                        f"checkpoint={str(path)!r} belongs to another problem; delete it or pass another path"
+                    )
+                self.resume({name: archive[name] for name in self.state()})
+        except InputError:
+            raise
+        except (OSError, ValueError) as error:
             raise InputError(f"checkpoint={str(path)!r} cannot be read ({error}); delete it to start anew") from None
-        if str(content.pop("identity", "")) != identity:
-            raise InputError(f"checkpoint={str(path)!r} belongs to another problem; delete it or pass another path")
-        self.resume(content)
 
 
 def relative(R: Array, scale: Array) -> float:

@@ -15,10 +15,11 @@ from notsodeep.checks import InputError, choice, count, nearest
 from notsodeep.kernels import Blocks
 from notsodeep.learn.condition import largest_eigenvalue
 from notsodeep.learn.conjugate_gradients import ConjugateGradients
-from notsodeep.learn.resources import CHECKPOINT, made, readable
+from notsodeep.learn.resources import CHECKPOINT, made
 from notsodeep.learn.solution import Solution
 from notsodeep.learn.solve import solve
 from notsodeep.learn.system import System
+from notsodeep.memory import readable
 from notsodeep.progress import Progress
 from notsodeep.scale import compute, factorize
 from notsodeep.scale.distributed import ClusterBlocks

@@ -9,7 +9,7 @@ import numpy as np
 
 from notsodeep.checks import InputError
 from notsodeep.kernels import Blocks
-from notsodeep.learn.resources import readable
+from notsodeep.memory import readable
 
 __all__ = ["SOLVERS", "Plan", "choose"]
 

@@ -21,10 +21,10 @@ from notsodeep.learn.nystrom import nystrom_coefficients
 from notsodeep.learn.plan import SOLVERS, Plan, choose
 from notsodeep.learn.preconditioners import PRECONDITIONERS, precondition
 from notsodeep.learn.products import MatrixBlocks, Operator, product
-from notsodeep.learn.resources import available_memory
 from notsodeep.learn.solution import Solution
 from notsodeep.learn.system import System
 from notsodeep.learn.validation import RidgePath, leave_one_out, ridge_path
+from notsodeep.memory import available_memory
 from notsodeep.progress import Progress
 
 __all__ = ["RidgePath", "Solution", "leave_one_out", "product", "ridge_path", "solve"]

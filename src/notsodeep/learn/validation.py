@@ -14,8 +14,8 @@ from numpy.typing import ArrayLike, NDArray
 from notsodeep.checks import InputError, matrix, nonnegative
 from notsodeep.kernels import Blocks
 from notsodeep.learn.cholesky import CholeskyFactor, NotPositiveDefiniteError
-from notsodeep.learn.resources import available_memory, readable
 from notsodeep.learn.solution import Solution, diagonal_shift
+from notsodeep.memory import available_memory, readable
 
 __all__ = [
     "RidgePath",
