@@ -15,6 +15,7 @@ from notsodeep import data
 from notsodeep.checks import InputError
 from notsodeep.commands.console import DATA, Json, Limit, emit, new_file, progress, say, wrapped
 from notsodeep.commands.fit import labels_for
+from notsodeep.text import cell
 
 
 def predict(
@@ -133,4 +134,4 @@ def _write(path: Path, machine: Any, answers: Any, columns: Any) -> None:
         names = [] if columns is None else [f"probability of {label}" for label in machine.classes_]
         writer.writerow(["prediction", *names])
         for row, answer in enumerate(answers):
-            writer.writerow([answer, *([] if columns is None else columns[row])])
+            writer.writerow([cell(answer), *([] if columns is None else columns[row])])
