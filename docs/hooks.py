@@ -13,7 +13,12 @@ ROOT = Path(__file__).resolve().parents[1]
 SOURCES = ROOT / "src" / "notsodeep"
 
 # files of the repository that are pages as they stand
-DOCUMENTS = {"BENCHMARKS.md": "benchmarks.md", "CHANGELOG.md": "changelog.md", "CONTRIBUTING.md": "contributing.md"}
+DOCUMENTS = {
+    "BENCHMARKS.md": "benchmarks.md",
+    "CHANGELOG.md": "changelog.md",
+    "CONTRIBUTING.md": "contributing.md",
+    "SECURITY.md": "security.md",
+}
 # modules whose public names are listed
 MODULES = {
     "api/notsodeep.md": "__init__.py",

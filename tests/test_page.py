@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import base64
 import gzip
+import hashlib
 import itertools
 import json
 import re
+from html import escape
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from notsodeep import InputError
-from notsodeep.report.page import Code, Facts, Picture, Plot, Prose, Row, Section, Table, color, render
+from notsodeep.report.page import Code, Facts, Picture, Plot, Prose, Row, Section, Table, color, plain, render
 from notsodeep.report.style import THEMES
 
 FIGURE = {"data": [{"type": "scatter", "x": [1, 2], "y": np.array([3.0, 4.0]), "line": {"color": color("implicit")}}]}
@@ -54,11 +56,62 @@ def test_a_plot_carries_its_data_and_the_library_once() -> None:
     assert len(page) < 2_500_000
 
 
-def test_text_in_a_plot_cannot_end_its_script() -> None:
-    evil = "</script><script>alert(1)</script>"
+@pytest.mark.parametrize("evil", ["</script><script>alert(1)</script>", "<!--<script>", "a && b\u2028\u2029", "-->"])
+def test_text_in_a_plot_cannot_act_on_the_page(evil: str) -> None:
     page = render("Plots", [Section("S", [Plot({"data": [{"type": "scatter", "name": evil}]}, "")])])
     assert evil not in page
+    (written,) = re.findall(r'<script type="application/json">(.*?)</script>', page, flags=re.DOTALL)
+    assert not re.search("[<>&\u2028\u2029]", written)
     assert figures(page)[0]["data"][0]["name"] == evil  # type: ignore[index]
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "javascript:alert(1",
+        "JavaScript:alert`1`",
+        "data:text/html,x",
+        "vbscript:x",
+        "file:///etc/passwd",
+        "//elsewhere.org/x",
+        "\\\\elsewhere\\x",
+        "/\\elsewhere",
+        "\x01javascript:x",
+        "a:b",
+    ],
+)
+def test_only_addresses_of_the_web_and_relative_ones_become_links(address: str) -> None:
+    parts = [Prose(f"[x]({address})"), Table(("[x](" + address + ")",), [(f"[x]({address})",)])]
+    assert "href" not in render("t", [Section("s", parts)]).split("<main>")[1]
+
+
+@pytest.mark.parametrize("address", ["https://a.org/b?c=d&e", "http://a.org", "#two", "a/b.csv", "a%20b.html?x#y"])
+def test_other_addresses_do(address: str) -> None:
+    assert f'<a href="{escape(address)}">x</a>' in render("t", [Section("s", [Prose(f"[x]({address})")])])
+
+
+def test_marks_inside_marks() -> None:
+    page = render("t", [Section("s", [Prose("**a `[b](c)` d**, [`e`](f), `**g**` and \\[h](i)")])])
+    assert '<strong>a <code>[b](c)</code> d</strong>, <a href="f"><code>e</code></a>, <code>**g**</code>' in page
+    assert "and [h](i)</p>" in page
+
+
+@pytest.mark.parametrize("name", ["[x](https://a.org)", "`code`", "**loud**", "\\[x](y)", "back\\", "<b>&amp;</b>"])
+def test_text_from_elsewhere_stays_text(name: str) -> None:
+    assert f"<p>on {escape(name)}.</p>" in render("t", [Section("s", [Prose(f"on {plain(name)}.")])])
+
+
+def test_the_policy_names_the_scripts_of_the_page_and_no_others() -> None:
+    page = render("Plots", [Section("S", [Plot(FIGURE, "a line")])])
+    (policy,) = re.findall(r'http-equiv="Content-Security-Policy" content="([^"]*)"', page)
+    scripts = re.search(r"script-src ([^;]*)", policy)
+    (own,) = re.findall(r"<script>(.*?)</script>", page, flags=re.DOTALL)
+    (packed,) = re.findall(r'<script type="text/plain" id="plotly">(.*?)</script>', page)
+    hashes = [hashlib.sha256(text).digest() for text in (own.encode(), gzip.decompress(base64.b64decode(packed)))]
+    assert scripts is not None
+    assert scripts[1].split() == [f"'sha256-{base64.b64encode(one).decode()}'" for one in hashes]
+    assert "default-src 'none'" in policy
+    assert not re.search(r"\son\w+=", page.partition('<script type="text/plain"')[0])  # no handler in the markup
 
 
 def test_a_misspelt_figure_is_refused() -> None:

@@ -224,3 +224,61 @@ def test_small_screens_scroll_one_way_only(read: Callable[..., Any], width: int)
         .map(one => one.getBoundingClientRect()).map(box => [box.left, box.right])""")
     assert all(left >= 0 and right <= width for left, right in places)
     assert browser.get_log("browser") == []
+
+
+HOSTILE = ["<!--<script>", "</script><script>window.hacked=1</script>", "[x](javascript:window.hacked=1)",
+           '<img src=x onerror="window.hacked=1">', '<a href="javascript:window.hacked=1">x</a>']  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def hostile(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A report on data whose name and labels are written to do harm."""
+    rng = np.random.default_rng(0)
+    labels = np.repeat(HOSTILE, 8)
+    name = "[click](javascript:window.hacked=1) " + " ".join(HOSTILE)
+    found = study(nsd.DEQ("relu", 0.2, 0.8), data.Data(name, rng.normal(size=(40, 50)), labels))
+    networks = [Trained(one, 100, 0.9, 0.1, 1.0, 2.0, (0.5, 0.8)) for one in ("implicit", "explicit")]
+    path = tmp_path_factory.mktemp("hostile") / "index.html"
+    path.write_text(match_page(found, Comparison(f"On {name}", *networks), path.parent, name), encoding="utf-8")
+    return path
+
+
+@in_a_browser
+def test_a_page_of_hostile_names_is_whole_and_does_nothing(browser: Any, hostile: Path) -> None:
+    browser.reader = None
+    browser.get_log("browser")
+    browser.get(hostile.as_uri())
+    plots = f"return [document.documentElement.dataset.drawn, document.querySelectorAll('.plot').length === {PLOTS}]"
+    wait(lambda: browser.execute_script(plots) == [str(PLOTS), True])
+    links = browser.execute_script("return [...document.querySelectorAll('a')].map(one => one.getAttribute('href'))")
+    assert links
+    assert all(link.startswith("#") for link in links if link is not None), links
+    texts = browser.execute_script("return [...document.querySelectorAll('.xtick')].map(one => one.textContent)")
+    assert {"<!--<script>", "<img src=x oner…"} <= set(texts)  # written as they are
+    assert browser.execute_script("return document.querySelector('main').innerText").count("[click](javascript:") > 1
+    assert browser.get_log("browser") == []
+    assert browser.execute_script("return window.hacked") is None
+
+
+@in_a_browser
+@pytest.mark.parametrize(
+    "smuggled",
+    [
+        "<img id=evil src=data: onerror='window.hacked=1'>",
+        "<a id=evil href='javascript:window.hacked=1'>x</a>",
+        "<button id=evil onclick='window.hacked=1'>x</button>",
+        "<iframe id=evil srcdoc='<script>parent.hacked=1</script>'></iframe>",
+    ],
+)
+def test_the_policy_refuses_what_would_run(browser: Any, hostile: Path, smuggled: str) -> None:
+    """Should markup ever come through, the browser does not run it."""
+    browser.reader = None
+    browser.get(hostile.as_uri())
+    wait(lambda: browser.execute_script("return document.documentElement.dataset.drawn") == str(PLOTS))
+    browser.get_log("browser")
+    browser.execute_script("document.body.insertAdjacentHTML('afterbegin', arguments[0])", smuggled)
+    browser.execute_script("document.getElementById('evil').click()")
+    time.sleep(0.3)
+    assert browser.execute_script("return window.hacked") is None
+    refusals = [entry["message"] for entry in browser.get_log("browser")]
+    assert any("Content Security Policy" in message for message in refusals), refusals

@@ -1,5 +1,6 @@
 """notsodeep: exact kernels of deep equilibrium models, and the shallow networks that replace them."""
 
+from notsodeep import interrupt  # noqa: F401, before the imports that take a second
 from notsodeep.activations import Activation, activation, activation_names
 from notsodeep.checks import ConvergenceWarning, InputError, MissingExtraError, NotConvergedError
 from notsodeep.gaussian import Moments, hermite_coefficients, moments

@@ -24,6 +24,9 @@ __all__ = ["Activation", "Custom", "PiecewiseLinear", "Smooth", "activation", "a
 Array: TypeAlias = NDArray[Any]
 Function: TypeAlias = Callable[[Array], Array]
 
+_MOST_KINKS = 128  # the cost of moments grows with their square
+_EXTREME = 1e50  # of numbers in a description: products of a few of them stay within the range of floats
+
 
 @dataclass(frozen=True)
 class PiecewiseLinear:
@@ -33,6 +36,8 @@ class PiecewiseLinear:
     slopes: tuple[float, ...]
 
     def __post_init__(self) -> None:
+        if len(self.kinks) > _MOST_KINKS:
+            raise InputError(f"kinks has {len(self.kinks)} entries; at most {_MOST_KINKS} are possible, so use fewer")
         if len(self.slopes) != len(self.kinks) + 1:
             raise InputError(f"slopes={self.slopes!r} must have one more entry than kinks={self.kinks!r}")
         if list(self.kinks) != sorted(set(self.kinks)):
@@ -268,13 +273,37 @@ class Activation:
     @staticmethod
     def from_dict(description: Mapping[str, Any]) -> Activation:
         """Rebuild an activation from :meth:`to_dict`."""
+        if not isinstance(description, Mapping):
+            raise InputError(f"activation={description!r} must be a description as activation.to_dict() gives it")
         parts = dict(description)
         try:
             scale, stretch, shift = (parts.pop(key) for key in ("scale", "stretch", "shift"))
-            base = activation(parts.pop("name"), **parts)
+            name = parts.pop("name")
         except KeyError as missing:
             raise InputError(f"activation description lacks {missing}") from None
-        return real(scale, "scale") * base.stretched(stretch) - shift
+        if not isinstance(name, str):  # a function has no description
+            raise InputError(f"activation={name!r} must be a name")
+        phi = real(scale, "scale") * activation(name, **parts).stretched(stretch) - shift
+        kinks, slopes = (phi.shape.kinks, phi.shape.slopes) if isinstance(phi.shape, PiecewiseLinear) else ((), ())
+        for value in (
+            phi.scale,
+            phi.shift,
+            *slopes,
+            phi.stretch,
+            1 / phi.stretch,
+            *kinks,
+            *(1 / k for k in kinks if k),
+        ):
+            moderate(value, "activation description")
+        return phi
+
+
+def moderate(value: float, parameter: str) -> None:
+    """Refuse a number of a description with which others would leave the range of floats."""
+    if not abs(value) <= _EXTREME:
+        raise InputError(
+            f"{parameter} holds a number out of range, {value:.6g}; use one between {1 / _EXTREME:g} and {_EXTREME:g}"
+        )
 
 
 def _departure(shape: Smooth | Custom, x: Array) -> tuple[Array, Array]:

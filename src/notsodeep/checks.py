@@ -85,7 +85,7 @@ def missing_extra(need: str, extra: str) -> MissingExtraError:
 
 def nearest(name: object, options: Iterable[str]) -> str:
     """Return ``"; did you mean 'relu'?"`` for the closest option, or an empty string."""
-    close = difflib.get_close_matches(str(name), list(options), n=1, cutoff=0.5)
+    close = difflib.get_close_matches(str(name)[:80], list(options), n=1, cutoff=0.5)  # slow for long names
     return f"; did you mean {close[0]!r}?" if close else ""
 
 
@@ -100,8 +100,10 @@ def choice(value: object, options: Iterable[str], parameter: str) -> str:
 def real(value: object, parameter: str) -> float:
     """Return `value` as a finite float."""
     try:
+        if isinstance(value, str | bytes):
+            raise TypeError
         number = float(value)  # type: ignore[arg-type]
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise InputError(f"{parameter}={value!r} must be a real number") from None
     if isinstance(value, bool | np.bool_) or not math.isfinite(number):
         raise InputError(f"{parameter}={value!r} must be a finite real number")

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-import signal
 import sys
+import warnings
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Annotated, Any
 
 import typer
 
-from notsodeep import __version__
+from notsodeep import __version__, interrupt
 from notsodeep.checks import InputError, MissingExtraError, NotConvergedError
 from notsodeep.commands import bench, data, fit, kernel, match, predict, reproduce, show, train
 from notsodeep.commands.console import Commands, terminal
+from notsodeep.text import printable, speak_plainly
 
 __all__ = ["app", "main"]
+
+_LONGEST = 2000  # characters of an error
 
 app = typer.Typer(
     name="notsodeep",
@@ -54,25 +58,49 @@ def _options(
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run a command; whatever the user can mend becomes one line on stderr and exit code 2."""
     try:
+        interrupt.release()
+        speak_plainly()
+        warnings.formatwarning = _warning
         status: Any = app(args=arguments, prog_name="notsodeep", standalone_mode=False)
     except (InputError, MissingExtraError, NotConvergedError) as error:
         _fail(str(error))
     except KeyboardInterrupt:
-        _fail("interrupted", 128 + signal.SIGINT)
+        _fail("interrupted", interrupt.STATUS)
+    except MemoryError as error:
+        _fail(f"not enough memory; use fewer samples, or --out K.zarr for a large kernel ({error})")
     except OSError as error:
         _fail(f"{error.filename}: {error.strerror}" if error.filename else str(error))
     except Exception as error:
         # a misused option: typer's exception classes moved between its versions, this method did not
         if not hasattr(error, "format_message"):
             raise
-        _fail(error.format_message())
-    if status == 128 + signal.SIGINT:
+        _fail(_misused(error, sys.argv[1:] if arguments is None else arguments))
+    if status == interrupt.STATUS:
         _fail("interrupted", status)
     sys.exit(status if isinstance(status, int) else 0)
+
+
+def _misused(error: Any, words: Sequence[str]) -> str:
+    """The message of typer, whose wording varies; a plain one where the value of an option is no number."""
+    message = str(error.format_message())
+    kinds = {"integer": "a whole number", "number": "a number", "float": "a number"}
+    kind = next((kinds[word] for word in kinds if word in message), None)
+    for name, value in pairwise(part for word in words for part in word.split("=", 1)):
+        if kind and name in getattr(getattr(error, "param", None), "opts", ()):
+            return f"{name.lstrip('-')}={value!r} must be {kind}"
+    return message
+
+
+def _warning(
+    message: Warning | str, category: type[Warning], filename: str, lineno: int, line: str | None = None
+) -> str:
+    return f"warning: {printable(' '.join(str(message).split()))}\n"
 
 
 def _fail(message: str, status: int = 2) -> None:
     """One line; a terminal breaks it between words."""
     console = terminal(stderr=True)
-    console.print("error: " + " ".join(message.split()), soft_wrap=not console.is_terminal)
+    line = printable(" ".join(message.split()))
+    shown = line if len(line) <= _LONGEST else f"{line[:_LONGEST]}…"  # of a value that fills a file
+    console.print(f"error: {shown}", soft_wrap=not console.is_terminal)
     sys.exit(status)

@@ -12,6 +12,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import pairwise
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -191,11 +192,12 @@ def _gelu(q: float) -> Moments:
 def _piecewise_linear(shape: PiecewiseLinear, tau: float) -> Moments:
     edges = [-math.inf, *(kink / tau for kink in shape.kinks), math.inf]
     mean = power = slope = slope_power = curvature = power_curvature = 0.0
-    value = shape.value
-    for low, high, gradient in zip(edges[:-1], edges[1:], shape.slopes, strict=True):
+    anchors = [next((edge for edge in pair if math.isfinite(edge)), 0.0) for pair in pairwise(edges)]
+    at_anchors = shape.value(np.array([anchor * tau for anchor in anchors])).tolist()
+    at_kinks = shape.value(np.array(shape.kinks, dtype=np.float64)).tolist()
+    for (low, high), gradient, anchor, height in zip(pairwise(edges), shape.slopes, anchors, at_anchors, strict=True):
         # on the piece φ₀ = gradient·τξ + offset
-        anchor = next((edge for edge in (low, high) if math.isfinite(edge)), 0.0)
-        offset = float(value(np.array(anchor * tau))) - gradient * anchor * tau
+        offset = height - gradient * anchor * tau
         zeroth, first, second = _partial_moments(low, high)
         g = gradient * tau
         mean += g * first + offset * zeroth
@@ -206,7 +208,7 @@ def _piecewise_linear(shape: PiecewiseLinear, tau: float) -> Moments:
     for k, kink in enumerate(shape.kinks):
         bend = (shape.slopes[k + 1] - shape.slopes[k]) * math.exp(-((kink / tau) ** 2) / 2) / (_SQRT_2PI * tau)
         curvature += bend
-        power_curvature += 2 * bend * float(value(np.array(kink)))
+        power_curvature += 2 * bend * at_kinks[k]
     return Moments(mean, slope, curvature, power, power_curvature, slope_power)
 
 
@@ -397,8 +399,16 @@ def _slope_power_supremum(shape: PiecewiseLinear | Smooth | Custom) -> float:
     lengths = [abs(kink) for kink in shape.kinks if kink] if isinstance(shape, PiecewiseLinear) else []
     low, high = (1e-2 * min(lengths), 1e4 * max(lengths)) if lengths else (1e-4, 1e6)
     exponents = np.linspace(math.log10(low), math.log10(high), max(201, int(20 * math.log10(high / low))))
-    values = [value(exponent) for exponent in exponents]
-    best = int(np.argmax(values))
+    if isinstance(shape, PiecewiseLinear):
+        best = int(np.argmax(_slope_powers(shape, exponents)))
+    else:
+        best = int(np.argmax([value(exponent) for exponent in exponents]))
     left, right = exponents[max(best - 1, 0)], exponents[min(best + 1, len(exponents) - 1)]
     refined = minimize_scalar(lambda e: -value(e), bounds=(left, right), method="bounded", options={"xatol": 1e-8})
-    return max(limit, values[best], -float(refined.fun))
+    return max(limit, value(exponents[best]), -float(refined.fun))
+
+
+def _slope_powers(shape: PiecewiseLinear, exponents: Array) -> Array:
+    """E[φ₀'²] at τ = 10^exponent, to within rounding of its largest slope."""
+    edges = np.concatenate([[-np.inf], shape.kinks, [np.inf]])
+    return np.square(shape.slopes) @ np.diff(special.ndtr(edges[:, None] / 10.0**exponents), axis=0)

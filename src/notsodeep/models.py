@@ -12,11 +12,14 @@ from typing import Any, ClassVar, TypeAlias, cast
 from scipy.optimize import brentq
 
 from notsodeep import files
-from notsodeep.activations import Activation, activation
-from notsodeep.checks import InputError, choice, count, nonnegative, positive
+from notsodeep.activations import Activation, activation, moderate
+from notsodeep.checks import InputError, choice, count, nonnegative, positive, real
 from notsodeep.gaussian import moments, slope_power_supremum
+from notsodeep.reading import json_file
 
 __all__ = ["DEQ", "Condition", "ConvDEQ", "Explicit", "Verdict", "load_model"]
+
+_MOST_LAYERS = 1000  # of a description
 
 ActivationLike: TypeAlias = str | Activation | Callable[[Any], Any]
 
@@ -304,17 +307,18 @@ class ConvDEQ(_Description):
 def load_model(path: str | Path) -> DEQ | Explicit | ConvDEQ:
     """Read a model written by ``model.save(path)`` (JSON, no code is executed)."""
     try:
-        content = json.loads(Path(path).read_text(encoding="utf-8"))
+        content = json_file(path)
     except FileNotFoundError:
         raise InputError(f"path={str(path)!r} does not exist") from None
-    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
+    except (OSError, ValueError) as error:
         raise InputError(f"path={str(path)!r} is not a readable model file: {error}") from None
     return model_from_dict(content, str(path))
 
 
 def model_from_dict(content: Any, origin: str = "description") -> DEQ | Explicit | ConvDEQ:
     """Rebuild a model from ``model.to_dict()``."""
-    if not isinstance(content, Mapping) or content.get("model") not in _MODELS:
+    name = content.get("model") if isinstance(content, Mapping) else None
+    if not isinstance(name, str) or name not in _MODELS:
         raise InputError(
             f'{origin} does not describe a model of notsodeep (expected "model": one of {", ".join(_MODELS)})'
         )
@@ -323,10 +327,22 @@ def model_from_dict(content: Any, origin: str = "description") -> DEQ | Explicit
         if "activation" in parts:
             parts["activation"] = Activation.from_dict(parts["activation"])
         if "activations" in parts:
-            parts["activations"] = [Activation.from_dict(layer) for layer in parts["activations"]]
-        return _MODELS[content["model"]](**parts)
+            parts["activations"] = _layers(parts["activations"])
+        for key in ("recurrent", "input", "bias"):
+            if key in parts:
+                moderate(real(parts[key], key), key)
+        return _MODELS[name](**parts)
     except (TypeError, AttributeError, ValueError) as error:
         raise InputError(f"{origin} is damaged: {error}") from None
+
+
+def _layers(descriptions: Any) -> list[Activation]:
+    """The layers of an explicit network; a file may not ask for endless work."""
+    if not isinstance(descriptions, list | tuple):
+        raise InputError(f"activations={descriptions!r} must be a list")
+    if len(descriptions) > _MOST_LAYERS:
+        raise InputError(f"activations has {len(descriptions)} entries; at most {_MOST_LAYERS} are possible")
+    return [Activation.from_dict(layer) for layer in descriptions]
 
 
 _MODELS: dict[str, Callable[..., DEQ | Explicit | ConvDEQ]] = {"DEQ": DEQ, "Explicit": Explicit, "ConvDEQ": ConvDEQ}

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from typing import TypeAlias
 
 from notsodeep.checks import InputError
+from notsodeep.text import printable
 
 __all__ = ["Callback", "Progress", "compilation", "reporter"]
 
@@ -42,7 +43,7 @@ def reporter(description: str, total: int, progress: Progress = None) -> Iterato
 
     columns = (TextColumn("{task.description}", markup=False), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
     bar = Progress(*columns, console=Console(stderr=True), transient=True)
-    task = bar.add_task(description, total=total)
+    task = bar.add_task(printable(description), total=total)
     began = time.monotonic()
     started = False
 

@@ -52,7 +52,8 @@ def _lines(path: str) -> list[str]:
 def readable(size: float) -> str:
     """Bytes as people say them.
 
-    >>> readable(1.5e9), readable(2e6)
-    ('1.5 GB', '2 MB')
+    >>> readable(8e12), readable(1.5e9), readable(2e6)
+    ('8 TB', '1.5 GB', '2 MB')
     """
-    return f"{size / 1e9:.3g} GB" if size >= 1e9 else f"{size / 1e6:.3g} MB"
+    unit, name = next((pair for pair in ((1e12, "TB"), (1e9, "GB")) if size >= pair[0]), (1e6, "MB"))
+    return f"{size / unit:.3g} {name}"

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import socket
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from tests.commands import Run
 
 import notsodeep as nsd
 from notsodeep.learn import (
@@ -17,6 +19,7 @@ from notsodeep.learn import (
     ExplicitKernelClassifier,
     ExplicitKernelRegressor,
     load,
+    persistence,
 )
 
 RNG = np.random.default_rng(0)
@@ -55,6 +58,18 @@ def test_round_trip(machine: Any, y: Any, tmp_path: Path) -> None:
         _ = again.leave_one_out_error_
     np.testing.assert_array_equal(load(again.save(tmp_path / "second.npz")).predict(NEW), machine.predict(NEW))
     assert sorted(p.name for p in tmp_path.iterdir()) == ["model.npz", "second.npz"]
+
+
+@pytest.mark.parametrize("solver", ["cholesky", "cg", "nystrom", "out_of_core"])
+def test_every_solver_leaves_a_file_that_is_read(solver: str, tmp_path: Path) -> None:
+    if solver == "out_of_core":
+        pytest.importorskip("zarr")
+    folder = tmp_path / "work" if solver == "out_of_core" else None
+    machine = DEQKernelRegressor(solver=solver, directory=folder, dtype="float32", max_iterations=500, memory=1 << 30)
+    again = load(machine.fit(X, Y, sample_weight=1.0 + np.arange(40) % 3).save(tmp_path / "model.npz"))
+    assert vars(again.solution_).keys() == vars(machine.solution_).keys()
+    assert again.solution_.reason == machine.solution_.reason
+    assert {**again.get_params(), "directory": folder} == machine.get_params()
 
 
 @pytest.mark.parametrize("features", ["explicit", "deq"])
@@ -159,11 +174,105 @@ def test_arrays_of_another_type_or_size_are_refused(saved: Path) -> None:
             load(saved)
 
 
-def test_an_explicit_network_and_paths_are_written(tmp_path: Path) -> None:
+def test_an_explicit_network_is_written(tmp_path: Path) -> None:
     machine = ExplicitKernelRegressor(nsd.Explicit(["relu", LEAKY]), directory=tmp_path).fit(X, Y)
     again = load(machine.save(tmp_path / "model.npz"))
     np.testing.assert_array_equal(again.predict(NEW), machine.predict(NEW))
-    assert again.directory == str(tmp_path)
+    assert again.directory is None  # of the process that fitted
     (tmp_path / "folder.npz").mkdir()
     with pytest.raises(nsd.InputError, match="is a directory"):
         machine.save(tmp_path / "folder.npz")
+
+
+def forge(path: Path, **changes: Any) -> Path:
+    """Change parameters (``name``), or other entries of the header (``_name``), and make the checksum right again."""
+    content = dict(np.load(path))
+    header = json.loads(str(content["header"]))
+    for name, value in changes.items():
+        place = header if name.startswith("_") else header["params"]
+        place[name.removeprefix("_")] = value
+    arrays = {name.removeprefix("array."): array for name, array in content.items() if name.startswith("array.")}
+    text = json.dumps(header)
+    np.savez(path, **{**content, "header": np.array(text), "digest": np.array(persistence._digest(text, arrays))})
+    return path
+
+
+def test_a_file_cannot_open_a_connection(saved: Path, run: Run, tmp_path: Path) -> None:
+    """A stranger's model that names a scheduler: it received the samples, and its answer was unpickled."""
+    np.save(tmp_path / "mine.npy", NEW)
+    with socket.create_server(("127.0.0.1", 0)) as stranger:
+        stranger.settimeout(0.2)
+        address = f"tcp://127.0.0.1:{stranger.getsockname()[1]}"
+        forge(saved, client=address)
+        with pytest.raises(nsd.InputError, match=f"client='{address}' cannot come from a file"):
+            load(saved)
+        result = run("predict", saved, tmp_path / "mine.npy")
+        assert (result.code, result.err.count("\n")) == (2, 1)
+        with pytest.raises(TimeoutError):
+            stranger.accept()
+
+
+def test_a_file_cannot_name_a_directory(saved: Path, tmp_path: Path) -> None:
+    """Files of version 0.1.0 hold the directory of their fit: it is not taken over."""
+    place = tmp_path / "elsewhere"
+    machine = load(forge(saved, directory=str(place), solver="cg"))
+    assert machine.directory is None
+    machine.fit(X, LABELS)
+    assert not place.exists()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"progress": "bar"},
+        {"solver": "cgg"},
+        {"kind": "secret"},
+        {"activation": "os.system"},
+        {"activation": ["relu"]},
+        {"activation": {"activation": {"name": "relu", "scale": 1e300, "stretch": 1e300, "shift": 0}}},
+        {"recurrent": "0.2"},
+        {"recurrent": True},
+        {"recurrent": None},
+        {"depth": 10**9},
+        {"depth": 0.5},
+        {"ridge": {}},
+        {"ridge": [[1]]},
+        {"dtype": "object"},
+        {"normalize": "pickle"},
+        {"memory": -1},
+        {"random_state": 1},
+        {"class": "x"},
+        {"_class": "KernelMachine"},
+        {"_class": "ZCA"},
+        {"_class": []},
+        {"_class": "DEQFeatures"},
+        {"_class": "ConvDEQKernelClassifier"},
+        {"_params": []},
+        {"_numbers": []},
+        {"_numbers": {}},
+    ],
+    ids=str,
+)
+def test_a_file_sets_numbers_and_choices_and_nothing_else(saved: Path, change: dict[str, Any]) -> None:
+    with pytest.raises(nsd.InputError, match="does not describe an estimator of this notsodeep"):
+        load(forge(saved, **change))
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("n_features_in", 7),
+        ("n_features_in", "6"),
+        ("scale", 0),
+        ("ridge", [1]),
+        ("solution", {}),
+        ("solution", {"factor": "x"}),
+        ("solution", []),
+        ("calibration", {"temperature": -1.0, "accuracy": 1.0, "rows": 1, "method": ""}),
+        ("calibration", {"temperature": "x"}),
+    ],
+)
+def test_numbers_that_do_not_fit_are_refused(saved: Path, name: str, value: Any) -> None:
+    numbers = json.loads(str(np.load(saved)["header"]))["numbers"]
+    with pytest.raises(nsd.InputError, match="does not describe an estimator of this notsodeep"):
+        load(forge(saved, _numbers={**numbers, name: value}))

@@ -14,6 +14,7 @@ import torch
 import notsodeep as nsd
 from notsodeep import nn
 from notsodeep.checks import InputError, NotConvergedError
+from notsodeep.nn import export
 
 
 def task(n: int = 120, p: int = 8) -> tuple[torch.Tensor, torch.Tensor]:
@@ -278,25 +279,56 @@ def test_a_checkpoint_belongs_to_its_network(tmp_path):
         )
 
 
-@pytest.mark.parametrize("damage", ["json", "keys", "tensors"])
+def bad_epochs(**changes):
+    return lambda tensors, state: state["epochs"][0].update(changes)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda tensors, state: state.clear(),
+        lambda tensors, state: state.update(epochs=5),
+        lambda tensors, state: state.update(epochs=[{}]),
+        lambda tensors, state: state.update(best="x"),
+        lambda tensors, state: state.update(settings=3),
+        bad_epochs(loss="0.1"),
+        bad_epochs(epoch=7),
+        bad_epochs(extra=1),
+        lambda tensors, state: tensors.pop("net/readout"),
+        lambda tensors, state: tensors.update({"net/readout": tensors["net/readout"].double()}),
+        lambda tensors, state: tensors.update({"net/readout": tensors["net/readout"] * torch.nan}),
+        lambda tensors, state: tensors.update({"best/readout": torch.zeros(3)}),
+        lambda tensors, state: tensors.update({"optimizer/0/exp_avg": torch.zeros(3)}),
+        lambda tensors, state: tensors.update({"optimizer/99/exp_avg": torch.zeros(3)}),
+        lambda tensors, state: tensors.update({"optimizer/x/exp_avg": torch.zeros(3)}),
+        lambda tensors, state: tensors.pop("rng"),
+        lambda tensors, state: tensors.update(rng=torch.zeros(7)),
+        lambda tensors, state: tensors.update(rng=tensors["rng"] * 0 + 255),
+    ],
+)
 def test_damaged_checkpoints_leave_the_network_alone(tmp_path, damage):
     import safetensors.torch
 
-    from notsodeep.nn.export import read_tensors
-
     path = tmp_path / "run.safetensors"
     nn.fit(small(), rows(), LABELS, epochs=1, checkpoint=path)
-    tensors, metadata = read_tensors(path)
-    if damage == "tensors":
-        del tensors["net/readout"]
-    else:
-        metadata["training"] = "{" if damage == "json" else "{}"
-    safetensors.torch.save_file(tensors, path, metadata)
+    tensors, state = export.unpacked(path, "training")
+    damage(tensors, state)
+    safetensors.torch.save_file(tensors, path, {"training": json.dumps(state)})  # without a checksum
     net = small(seed=1)
     before = net.readout.detach().clone()
     with pytest.raises(InputError, match="is damaged"):
         nn.fit(net, rows(), LABELS, epochs=2, checkpoint=path)
     assert torch.equal(net.readout, before)
+
+
+def test_a_checkpoint_that_was_changed_is_told(tmp_path):
+    path = tmp_path / "run.safetensors"
+    nn.fit(small(), rows(), LABELS, epochs=1, checkpoint=path)
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(InputError, match="was changed after it was written"):
+        nn.fit(small(), rows(), LABELS, epochs=2, checkpoint=path)
 
 
 def test_validation_leaves_the_mode_as_it_was():

@@ -24,6 +24,7 @@ from notsodeep.activations import Activation, activation
 from notsodeep.checks import InputError, choice
 from notsodeep.data import NAMES
 from notsodeep.progress import compilation
+from notsodeep.text import printable
 
 __all__ = [
     "DATA",
@@ -70,7 +71,8 @@ def say(*content: Any) -> None:
     """Print text or tables for people; text is not wrapped, so that it can be copied."""
     console = terminal()
     for part in content or ("",):
-        console.print(part, soft_wrap=isinstance(part, str))
+        safe = printable(part, keep="\n") if isinstance(part, str) else part
+        console.print(safe, soft_wrap=isinstance(part, str))
 
 
 def wrapped(label: str | None, text: str, width: int = 80, margin: int = 11) -> list[str]:
@@ -113,7 +115,11 @@ def wrapped_reason(label: str | None, reason: str) -> list[str]:
 
 def emit(content: Any) -> None:
     """Print one JSON document; a number that JSON does not have (NaN, infinity) is null."""
-    sys.stdout.write(json.dumps(_finite(content), indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+    plain = not (sys.stdout.encoding or "").lower().startswith("utf")
+    text = json.dumps(_finite(content), indent=2, ensure_ascii=plain, allow_nan=False)
+    if not text.replace("\n", "").isprintable():  # JSON spells out only some of the characters that steer a terminal
+        text = "".join(one if printable(one, keep="\n") == one else json.dumps(one)[1:-1] for one in text)
+    sys.stdout.write(text + "\n")
 
 
 def _finite(content: Any) -> Any:
@@ -133,10 +139,10 @@ def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> 
     """Return a table with text in its first column and numbers in the others."""
     result = Table(header_style="bold")
     for k, column in enumerate(columns):
-        result.add_column(column, justify="left" if k == 0 else "right")
+        result.add_column(Text(printable(column)), justify="left" if k == 0 else "right")
     for row in rows:
-        result.add_row(*row)
-    return Group(Text(title, style="bold"), result)
+        result.add_row(*(Text(printable(cell)) for cell in row))  # a label may look like markup
+    return Group(Text(printable(title, keep="\n"), style="bold"), result)
 
 
 @contextmanager
@@ -151,10 +157,11 @@ def progress(description: str, *, quiet: bool = False) -> Iterator[Any]:
         return
     columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), BarColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console, transient=True) as bar:
-        task = bar.add_task(description, total=None)
+        task = bar.add_task(printable(description), total=None)
 
         def step(text: str, fraction: float | None = None) -> None:
-            bar.update(task, description=text, total=None if fraction is None else 1.0, completed=fraction)
+            total = None if fraction is None else 1.0
+            bar.update(task, description=printable(text), total=total, completed=fraction)
 
         with compilation(say=console.print):
             yield step

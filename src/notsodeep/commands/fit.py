@@ -10,7 +10,7 @@ import numpy as np
 import typer
 
 from notsodeep import data
-from notsodeep.checks import InputError, choice, nonnegative
+from notsodeep.checks import InputError, choice, nonnegative, require_finite
 from notsodeep.commands.console import (
     DATA,
     Json,
@@ -104,9 +104,11 @@ def labels_for(task: str, labels: Any, name: str) -> Any:
         raise InputError(f"data={name!r} has no labels; pass a .npz with X and y, or a .csv with a label column")
     if task == "regress":
         try:
-            return np.asarray(labels, dtype=np.float64)
+            values = np.asarray(labels, dtype=np.float64)
         except ValueError:
             raise InputError(f"data={name!r} has labels that are no numbers; use --task classify") from None
+        require_finite(values, "y")
+        return values
     if np.asarray(labels).dtype.kind == "f" and np.any(labels != np.round(labels)):
         raise InputError(f"data={name!r} has labels that are not whole numbers; use --task regress")
     return labels

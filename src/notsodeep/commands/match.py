@@ -95,7 +95,7 @@ def match(
     if json:
         emit({**content, "report": str(report) if report else None})
         return
-    describe(content)
+    say(*describe(content))
     if report is not None:
         say(f"picture    {report / 'closeness.png'}")
         say(f"report     {report / 'index.html'}" + (" (the earlier report was replaced)" if replaced else ""))
@@ -112,33 +112,37 @@ def _percent(share: float) -> str:
     return f"{100 * share:.3g} %"
 
 
-def describe(content: Mapping[str, Any]) -> None:
-    """Print what `match` found, from the numbers it writes to ``match.json``."""
+def describe(content: Mapping[str, Any]) -> list[Any]:
+    """What `match` found, as text and tables to print, from the numbers it writes to ``match.json``."""
+    from notsodeep.report.study import caveat
+
     facts, found = content["data"], content["match"]
     depth = found["depth"]
-    say(f"implicit   {content['text']}", *wrapped_reason("", content["well_posed"]["reason"]))
-    say(f"explicit   {depth} hidden layer{'s' if depth > 1 else ''}")
-    for k, formula in enumerate(content["formulas"], 1):
-        say(f"           σ{k}(x) = {formula}")
-    say(*wrapped("data", f"{facts['name']}: {facts['samples']} samples × {facts['features']} features"))
-    if facts["prepared"]:
-        say("           centred, and scaled to mean ‖x‖² = 1, so that τ0 = 1")
     rows = [
         (name, f"{goal:.10g}", f"{found['achieved'][name]:.10g}", f"{found['errors'][name]:.1e}")
         for name, goal in found["target"].items()
     ]
-    say("", table(f"{found['kind']} coefficients", ("", "implicit", "explicit", "relative error"), rows))
-    from notsodeep.report.study import caveat
-
     verdict = "exact in all four numbers" if found["exact"] else f"not exact: misses {', '.join(found['missed'])}"
     limit = "kernels with equal numbers agree in the limit of large dimension"
-    say(*wrapped("match", f"{verdict}; {limit}, these differ by {_percent(content['closeness'][0]['error'])}"))
-    say(*wrapped("", "c1: linear part, c2, c3: class variances and covariances, d: diagonal"), "")
     errors = [(row["network"], _percent(row["error"]), _percent(row["rescaled_error"])) for row in content["closeness"]]
     title = f"‖G_implicit − Σ_explicit‖ / ‖G_implicit‖ on {facts['name']}, spectral norm"
-    say(table("\n".join(wrapped(None, title)), ("explicit network", "as it is", "best rescaled"), errors))
+    parts = [
+        f"implicit   {content['text']}",
+        *wrapped_reason("", content["well_posed"]["reason"]),
+        f"explicit   {depth} hidden layer{'s' if depth > 1 else ''}",
+        *(f"           σ{k}(x) = {formula}" for k, formula in enumerate(content["formulas"], 1)),
+        *wrapped("data", f"{facts['name']}: {facts['samples']} samples × {facts['features']} features"),
+        *(["           centred, and scaled to mean ‖x‖² = 1, so that τ0 = 1"] if facts["prepared"] else []),
+        "",
+        table(f"{found['kind']} coefficients", ("", "implicit", "explicit", "relative error"), rows),
+        *wrapped("match", f"{verdict}; {limit}, these differ by {_percent(content['closeness'][0]['error'])}"),
+        *wrapped("", "c1: linear part, c2, c3: class variances and covariances, d: diagonal"),
+        "",
+        table("\n".join(wrapped(None, title)), ("explicit network", "as it is", "best rescaled"), errors),
+    ]
     if closer := caveat(content["closeness"]):
-        say(*wrapped("but", f"{closer}: four numbers do not say all about a kernel at this dimension"))
+        parts += wrapped("but", f"{closer}: four numbers do not say all about a kernel at this dimension")
     if comparison := content["comparison"]:
-        say("", *wrapped(None, f"{comparison['setting']}."))
-        say(table("implicit vs explicit", comparison["columns"], comparison["rows"]))
+        parts += ["", *wrapped(None, f"{comparison['setting']}.")]
+        parts.append(table("implicit vs explicit", comparison["columns"], comparison["rows"]))
+    return parts

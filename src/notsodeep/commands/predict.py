@@ -16,6 +16,7 @@ from notsodeep import data, files
 from notsodeep.checks import InputError
 from notsodeep.commands.console import DATA, Json, Limit, emit, new_file, progress, say, wrapped
 from notsodeep.commands.fit import labels_for
+from notsodeep.text import cell
 
 
 def predict(
@@ -135,5 +136,5 @@ def _csv(machine: Any, answers: Any, columns: Any) -> str:
     names = [] if columns is None else [f"probability of {label}" for label in machine.classes_]
     writer.writerow(["prediction", *names])
     for row, answer in enumerate(answers):
-        writer.writerow([answer, *([] if columns is None else columns[row])])
+        writer.writerow([cell(answer), *([] if columns is None else columns[row])])
     return text.getvalue()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json as json_module
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,6 +13,7 @@ from notsodeep.commands.console import Json, emit, number, say, table, wrapped_r
 from notsodeep.commands.match import describe
 from notsodeep.gaussian import moments
 from notsodeep.models import Explicit, model_from_dict
+from notsodeep.reading import json_file
 
 
 def show(
@@ -25,8 +25,12 @@ def show(
     if {"match", "closeness"} <= content.keys():
         if json:
             emit(content)
-        else:
-            describe(content)
+            return
+        try:
+            found = describe(content)
+        except (LookupError, TypeError, ValueError, AttributeError) as error:
+            raise InputError(f"file={str(file)!r} is damaged: what a match found is not whole ({error!r})") from None
+        say(*found)
         return
     model = model_from_dict(content, str(file))
     layers = model.activations if isinstance(model, Explicit) else (model.activation,)
@@ -47,8 +51,8 @@ def _read(file: Path) -> dict[str, Any]:
     if not file.exists():
         raise InputError(f"file={str(file)!r} does not exist")
     try:
-        content = json_module.loads(file.read_text(encoding="utf-8"))
-    except (UnicodeDecodeError, json_module.JSONDecodeError):
+        content = json_file(file)
+    except ValueError:
         content = None
     if not isinstance(content, dict):
         raise InputError(

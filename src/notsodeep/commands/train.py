@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json as json_module
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
@@ -70,7 +73,7 @@ def train(
     # of fresh weights, hence before training: a network that cannot be certified costs nothing
     certificate = _certify(plain, X, labels, width, seed) if certify else None
     text = f"{model} on {source.name}"
-    with progress(text, quiet=json) as step:
+    with progress(text, quiet=json) as step, _later():
         history = nn.fit(
             network,
             X,
@@ -137,6 +140,16 @@ def _parts(source: datasets.Data, test_share: float | None, seed: int) -> tuple[
     if len(kept) == 0:
         raise InputError(f"data={source.name!r} has only {len(X)} samples; nothing is left to train on")
     return X[kept], labels[kept], X[held], labels[held], names
+
+
+@contextmanager
+def _later() -> Iterator[None]:
+    """Hold warnings back until the block has ended well; if it fails, its error says what went wrong."""
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("default")
+        yield
+    for one in told:
+        warnings.warn_explicit(one.message, one.category, one.filename, one.lineno)
 
 
 def _finite(value: float) -> float | None:

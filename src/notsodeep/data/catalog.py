@@ -6,7 +6,6 @@ import hashlib
 import json
 import os
 import sys
-import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +19,7 @@ from notsodeep.data.formats import ImageSet, pixels
 from notsodeep.data.samples import Data
 from notsodeep.data.sources import CIFAR_FILES, IDX_FILES, Source
 from notsodeep.progress import Progress, reporter
+from notsodeep.reading import Npz, json_text
 
 __all__ = ["CATALOG", "Entry", "FetchError", "Fetched", "cache_folder", "fetch", "read"]
 
@@ -233,10 +233,10 @@ def _kept(entry: Entry, cache: str | Path | None) -> tuple[ImageSet, str] | None
     if not path.is_file():
         return None
     try:
-        with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
+        with Npz(path) as archive:
             arrays = ImageSet(*(archive[field] for field in ImageSet._fields))
-            source = str(json.loads(str(archive["manifest"]))["source"])
+            source = str(json_text(str(archive["manifest"]))["source"])
         _verify(entry, arrays)
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
+    except (OSError, ValueError, LookupError, TypeError):
         return None
     return arrays, source

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import csv
 import re
-import zipfile
-from collections.abc import Callable
+from array import array
+from collections.abc import Callable, Iterator
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,14 +14,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from notsodeep.checks import InputError, MissingExtraError, matrix, missing_extra
-from notsodeep.data.formats import cifar_records, content, idx, pixels
+from notsodeep.data.formats import cifar_records, idx, pixels
 from notsodeep.data.samples import Data
+from notsodeep.reading import Npz, affordable, content, npy_file
 
 __all__ = ["ENDINGS", "read_path"]
 
 ENDINGS = (".npy", ".npz", ".csv", ".parquet", "-idx3-ubyte", "-idx3-ubyte.gz", ".bin")
 _LABEL_COLUMNS = ("label", "labels", "target", "class", "y")
-_NPY = np.lib.format.MAGIC_PREFIX
 _IDX = re.compile(r"[-.]idx\d-[a-z]+(\.gz)?$")
 
 
@@ -42,9 +43,10 @@ def read_path(path: Path) -> Data | None:
         arrays = reader(path)
     except (InputError, MissingExtraError):
         raise
-    except (ValueError, EOFError, OSError, zipfile.BadZipFile) as error:
-        reason = " ".join(str(error).split())
-        raise InputError(f"data={str(path)!r} cannot be read: {reason}") from None
+    except UnicodeDecodeError:
+        raise InputError(f"data={str(path)!r} cannot be read: it is not UTF-8 text") from None
+    except (ValueError, OSError) as error:
+        raise InputError(f"data={str(path)!r} cannot be read: {' '.join(str(error).split())}") from None
     X, image_shape = _rows(arrays.X, path.name)
     X_test = None
     if arrays.X_test is not None:
@@ -78,28 +80,21 @@ def _labels(labels: Any, X: NDArray[Any] | None, name: str) -> NDArray[Any] | No
     samples = 0 if X is None else len(X)
     if np.shape(labels) != (samples,):
         raise InputError(f"{name} holds {samples} samples but labels of shape {np.shape(labels)}; pass one a sample")
+    if labels.dtype.kind not in "biufUS":
+        raise InputError(f"{name} holds labels of type {labels.dtype}; pass numbers or text")
+    if labels.dtype.kind == "f" and (missing := int(np.count_nonzero(~np.isfinite(labels)))):
+        raise InputError(f"{name}: {missing} of its {samples} labels are NaN or infinite; drop those samples")
     return np.asarray(labels)
 
 
 def _npy(path: Path) -> _Arrays:
-    with path.open("rb") as file:
-        if file.read(len(_NPY)) != _NPY:
-            raise ValueError("it is not a .npy file; np.save writes one")
-        file.seek(0)
-        try:
-            return _Arrays(_double(np.lib.format.read_array(file, allow_pickle=False)))
-        except (ValueError, EOFError) as error:
-            if "Object arrays" in str(error):
-                raise ValueError("it holds Python objects; save an array of numbers") from None
-            raise ValueError("it is cut short or damaged; save it again") from None
+    return _Arrays(_double(npy_file(path)))
 
 
 def _npz(path: Path) -> _Arrays:
-    if not zipfile.is_zipfile(path):
-        raise ValueError("it is not an .npz archive")
-    with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
+    with Npz(path) as archive:
         if "X" not in archive:
-            raise InputError(f"{path.name} has no array called 'X' (it holds {', '.join(archive) or 'nothing'})")
+            raise InputError(f"{path.name} has no array called 'X' (it holds {', '.join(archive.names) or 'nothing'})")
         samples, tests = _double(archive["X"]), archive.get("X_test")
         return _Arrays(samples, archive.get("y"), None if tests is None else _double(tests), archive.get("y_test"))
 
@@ -110,40 +105,59 @@ def _double(array: NDArray[Any]) -> NDArray[Any]:
 
 def _csv(path: Path) -> _Arrays:
     with path.open(encoding="utf-8-sig", newline="") as file:
-        rows = [[cell.strip() for cell in row] for row in csv.reader(file) if row]
-    if not rows:
+        reader = csv.reader(file)
+        try:
+            return _table(([cell.strip() for cell in row] for row in reader if row), path)
+        except csv.Error as error:
+            raise ValueError(f"line {reader.line_num} is not CSV: {error}") from None
+
+
+def _table(rows: Iterator[list[str]], path: Path) -> _Arrays:
+    names = next(rows, None)
+    if names is None:
         raise InputError(f"{path.name} is empty; pass at least one sample and one feature")
-    names = rows[0]
     has_header = any(name and not _is_number(name) for name in names)  # a number may be missing in a first sample
-    for line, row in enumerate(rows, 1):
-        if len(row) != len(names):
-            raise ValueError(f"record {line} has {len(row)} values but the first has {len(names)}")
-    table = np.array(rows[int(has_header) :], dtype=str).reshape(-1, len(names))
     label = _label_column(names) if has_header else None
+    values, labels = array("d"), []
+    for record, row in enumerate(rows if has_header else chain([names], rows), 1 + has_header):
+        if len(row) != len(names):
+            raise ValueError(f"record {record} has {len(row)} values but the first has {len(names)}")
+        if label is not None:
+            labels.append(row.pop(label))
+        try:
+            values.extend(map(float, row))
+        except ValueError:
+            bad = next(cell for cell in row if not _is_number(cell))
+            reason = f"could not convert string to float: {bad[:40]!r}" if bad else "a value is missing"
+            raise ValueError(f"{reason} in record {record}") from None
+    features = len(names) - (label is not None)
+    X = np.frombuffer(values, np.float64).reshape(-1, features) if features else np.empty((len(labels), 0))
     if label is None:
-        return _Arrays(_numbers(table, has_header))
-    labels = table[:, label]
-    if (labels == "").any():
+        return _Arrays(X)
+    if "" in labels:
         raise InputError(f"column {names[label]!r} of {path.name} has missing labels; drop those rows")
-    return _Arrays(_numbers(np.delete(table, label, axis=1), has_header), labels)
-
-
-def _numbers(table: NDArray[Any], has_header: bool) -> NDArray[np.float64]:
-    try:
-        return table.astype(np.float64)
-    except ValueError:
-        bad = next((i, j) for i, row in enumerate(table) for j, cell in enumerate(row) if not _is_number(cell))
-        cell = str(table[bad])
-        reason = f"could not convert string to float: {cell!r}" if cell else "a value is missing"
-        raise ValueError(f"{reason} in record {bad[0] + 1 + has_header}") from None
+    affordable(4 * len(labels) * max(map(len, labels), default=0), path.stat().st_size)  # as an array of text
+    return _Arrays(X, np.array(labels, dtype=str))
 
 
 def _parquet(path: Path) -> _Arrays:
     try:
+        import pyarrow
         import pyarrow.parquet
     except ImportError:
         raise missing_extra("Parquet files need pyarrow", "data") from None
-    table = pyarrow.parquet.read_table(path)
+    try:
+        with pyarrow.parquet.ParquetFile(path) as file:
+            described = file.metadata
+            cells = described.num_rows * max(described.num_columns, 1)
+            unpacked = sum(described.row_group(k).total_byte_size for k in range(described.num_row_groups))
+            affordable(max(8 * cells, unpacked), path.stat().st_size)
+            return _columns(file.read(), path)
+    except (pyarrow.ArrowException, RuntimeError, TypeError, LookupError, OverflowError) as error:
+        raise ValueError(f"it is damaged: {error}") from None
+
+
+def _columns(table: Any, path: Path) -> _Arrays:
     label = _label_column(table.column_names)
     features = [k for k in range(table.num_columns) if k != label]
     columns = []
@@ -155,10 +169,12 @@ def _parquet(path: Path) -> _Arrays:
     X = np.column_stack(columns) if columns else np.empty((table.num_rows, 0))
     if label is None:
         return _Arrays(X)
-    labels = np.array(table.column(label).to_pylist())  # words become an array of text, not of objects
-    if labels.dtype == object:
+    given = table.column(label).to_pylist()
+    if any(one is None for one in given):
         raise InputError(f"column {table.column_names[label]!r} of {path.name} has missing labels; drop those rows")
-    return _Arrays(X, labels)
+    words = [one for one in given if isinstance(one, str)]
+    affordable(4 * len(given) * max(map(len, words), default=0), path.stat().st_size)  # as an array of text
+    return _Arrays(X, np.array(given))  # words become an array of text, not of objects
 
 
 def _label_column(names: list[str]) -> int | None:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import gzip
 import math
 import struct
 import zlib
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,14 +12,14 @@ from numpy.typing import NDArray
 
 from notsodeep import compilation
 from notsodeep.checks import InputError
+from notsodeep.reading import inflate
 
-__all__ = ["ImageSet", "cifar_records", "content", "idx", "pixels", "png"]
+__all__ = ["ImageSet", "cifar_records", "idx", "pixels", "png"]
 
 Bytes = NDArray[np.uint8]
 
 _IDX_TYPES = {0x08: ">u1", 0x09: ">i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
 _CIFAR_IMAGE = (3, 32, 32)
-_LARGEST = 4 << 30  # bytes that a compressed file may hold: no set of images is near it, a bomb is beyond
 _CIFAR_RECORD = 1 + math.prod(_CIFAR_IMAGE)
 
 
@@ -39,20 +37,6 @@ def pixels(images: Bytes) -> NDArray[np.float32]:
     values = images.astype(np.float32)
     values /= 255
     return values
-
-
-def content(path: Path) -> bytes:
-    """The bytes of a file, decompressed if it is a ``.gz``."""
-    if path.suffix != ".gz":
-        return path.read_bytes()
-    try:
-        with gzip.open(path) as file:
-            raw = file.read(_LARGEST + 1)
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise InputError(f"{path.name} is damaged: {error}") from None
-    if len(raw) > _LARGEST:
-        raise InputError(f"{path.name} unpacks to more than {_LARGEST >> 30} GiB; unpack it yourself if it is meant")
-    return raw
 
 
 def idx(raw: bytes, name: str) -> NDArray[Any]:
@@ -113,8 +97,9 @@ def png(raw: bytes, name: str) -> Bytes:
         if depth != 8 or color not in (0, 2) or interlaced:
             raise InputError(f"{name} is not an 8-bit grey or RGB picture without interlacing")
         channels = 3 if color == 2 else 1
-        lines = np.frombuffer(zlib.decompress(b"".join(packed)), np.uint8).reshape(height, 1 + width * channels)
-    except (struct.error, zlib.error, ValueError) as error:
+        size = height * (1 + width * channels)
+        lines = np.frombuffer(inflate(b"".join(packed), size), np.uint8).reshape(height, 1 + width * channels)
+    except (struct.error, ValueError) as error:
         if isinstance(error, InputError):
             raise
         raise InputError(f"{name} is damaged: {error}") from None

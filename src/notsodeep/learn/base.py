@@ -14,7 +14,7 @@ from sklearn.base import BaseEstimator, clone
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
 from notsodeep import files
-from notsodeep.checks import InputError, choice, nearest, nonnegative
+from notsodeep.checks import InputError, choice, count, nearest, nonnegative, positive
 from notsodeep.kernels import Blocks
 from notsodeep.learn import persistence
 from notsodeep.learn.conjugate_gradients import CHECKPOINT
@@ -30,7 +30,7 @@ from notsodeep.learn.validation import (
 )
 from notsodeep.progress import compilation
 
-__all__ = ["KernelMachine", "evidence"]
+__all__ = ["KernelMachine", "evidence", "restored_preparation"]
 
 Array: TypeAlias = NDArray[Any]
 
@@ -266,24 +266,34 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
         return arrays, numbers
 
     def _restore(self, arrays: dict[str, Array], numbers: dict[str, Any]) -> None:
+        """Set from a file what :meth:`_state` gave; anything that does not fit raises `ValueError`."""
         self.model_ = self._model()
-        self.X_fit_, self.dual_coef_ = arrays["X_fit"], arrays["dual_coef"]
-        self._weight = arrays.get("weight")
-        self.n_features_in_ = int(numbers["n_features_in"])
-        if self.X_fit_.ndim != 2 or self.X_fit_.shape != (len(self.dual_coef_), self.n_features_in_):
-            raise ValueError("its arrays do not fit together")
-        if "mean" in arrays and arrays["mean"].shape != (self.n_features_in_,):
-            raise ValueError("its arrays do not fit together")
-        if "feature_names" in arrays:
-            self.feature_names_in_ = arrays["feature_names"].astype(object)
-        self.preparation_ = Preparation(
-            self.normalize, arrays.get("mean"), float(numbers["scale"]), self._channels or 1
+        self.n_features_in_ = count(numbers["n_features_in"], "n_features_in")
+        self.X_fit_ = persistence.numbers_of(arrays, "X_fit", 2, (None, self.n_features_in_))
+        self.dual_coef_ = persistence.numbers_of(arrays, "dual_coef", 2, (len(self.X_fit_), None))
+        self._weight = persistence.numbers_of(arrays, "weight", 1, (len(self.X_fit_),)) if "weight" in arrays else None
+        self.preparation_ = restored_preparation(self, arrays, numbers, self._channels or 1)
+        self.ridge_ = nonnegative(numbers["ridge"], "ridge")
+        self.solution_ = persistence.from_plain_fields(
+            Solution, numbers["solution"], coefficients=self.dual_coef_, factor=None
         )
-        self.ridge_ = float(numbers["ridge"])
-        self.solution_ = Solution(coefficients=self.dual_coef_, factor=None, **numbers["solution"])
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "dual_coef_")
+
+
+def restored_preparation(
+    estimator: Any, arrays: dict[str, Array], numbers: dict[str, Any], channels: int
+) -> Preparation:
+    """The preparation that a file holds, and the names of its columns."""
+    features = estimator.n_features_in_
+    if (names := arrays.get("feature_names")) is not None:
+        if names.dtype.kind != "U" or names.shape != (features,):
+            raise ValueError("its names of columns do not fit its numbers")
+        estimator.feature_names_in_ = names.astype(object)
+    centered = estimator.normalize == "center"
+    mean = persistence.numbers_of(arrays, "mean", 1, (features,)) if centered else None
+    return Preparation(estimator.normalize, mean, positive(numbers["scale"], "scale"), channels)
 
 
 def evidence(machine: KernelMachine, merged: Merged, targets: Array, weight: Array | None) -> float:

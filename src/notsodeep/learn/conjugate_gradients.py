@@ -10,9 +10,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import zipfile
-import zlib
-from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -22,6 +19,7 @@ from numpy.typing import NDArray
 from notsodeep import files
 from notsodeep.checks import InputError, NotConvergedError
 from notsodeep.learn.products import Operator
+from notsodeep.reading import Npz
 from notsodeep.scale.tiles import fingerprint
 from notsodeep.threads import one_thread
 
@@ -154,13 +152,16 @@ class ConjugateGradients:
     def load(self, path: str | os.PathLike[str], identity: str) -> None:
         """Resume from a file written by :meth:`save` for the same problem."""
         try:
-            with Path(path).open("rb") as file, np.load(file, allow_pickle=False) as arrays:
-                content = {name: arrays[name] for name in arrays.files}
-        except (OSError, ValueError, TypeError, EOFError, MemoryError, zipfile.BadZipFile, zlib.error) as error:
+            with Npz(path) as archive:
+                if str(archive.get("identity")) != identity:
+                    raise InputError(
+                        f"checkpoint={str(path)!r} belongs to another problem; delete it or pass another path"
+                    )
+                digest, content = str(archive.get("digest")), {name: archive[name] for name in self.state()}
+        except InputError:
+            raise
+        except (OSError, ValueError) as error:
             raise InputError(f"checkpoint={str(path)!r} cannot be read ({error}); delete it to start anew") from None
-        digest = str(content.pop("digest", ""))
-        if str(content.pop("identity", "")) != identity:
-            raise InputError(f"checkpoint={str(path)!r} belongs to another problem; delete it or pass another path")
         if not self._fits(content) or digest != _digest(identity, content):
             raise InputError(f"checkpoint={str(path)!r} was changed after it was written; delete it to start anew")
         self.resume(content)

@@ -111,6 +111,8 @@ class _ConvMachine(KernelMachine):
     def _restore(self, arrays: dict[str, Array], numbers: dict[str, Any]) -> None:
         self.image_shape_ = self._shape(numbers["image_shape"])
         super()._restore(arrays, numbers)
+        if self.n_features_in_ != math.prod(self.image_shape_):
+            raise ValueError("its images do not fit its numbers")
 
 
 class ConvDEQKernelRegressor(KernelRegressor, _ConvMachine):

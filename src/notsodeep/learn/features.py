@@ -15,9 +15,11 @@ from notsodeep.activations import Activation
 from notsodeep.checks import InputError, choice, count, positive, warn_convergence
 from notsodeep.kernels.blocks import precision_of
 from notsodeep.learn import persistence
+from notsodeep.learn.base import restored_preparation
+from notsodeep.learn.persistence import numbers_of
 from notsodeep.learn.rows import Preparation
 from notsodeep.matching import match
-from notsodeep.models import DEQ, Explicit
+from notsodeep.models import DEQ, Explicit, model_from_dict
 
 __all__ = ["DEQFeatures"]
 
@@ -196,13 +198,19 @@ class DEQFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
 
     def _draw(self, inputs: int) -> list[Array]:
         """Draw standard normal weights: B, A, b of the DEQ, or W_1, …, W_L."""
-        rng, m = np.random.default_rng(self.seed), self.width
-        draw = orthogonal_normal if self.orthogonal else lambda rng, *shape: rng.standard_normal(shape)
-        shapes = [(m, inputs), *([(m, m)] if self.network_ is None else [(m, m)] * (self.network_.depth - 1))]
-        weights = [draw(rng, *shape).astype(self._precision, copy=False) for shape in shapes]
+        rng = np.random.default_rng(self.seed)
+
+        def draw(shape: tuple[int, ...]) -> Array:
+            return orthogonal_normal(rng, *shape) if self.orthogonal and len(shape) == 2 else rng.standard_normal(shape)
+
+        return [draw(shape).astype(self._precision, copy=False) for shape in self._shapes(inputs)]
+
+    def _shapes(self, inputs: int) -> list[tuple[int, ...]]:
+        """Shapes of the weights."""
+        m = self.width
         if self.network_ is None:
-            weights.append(rng.standard_normal(m).astype(self._precision, copy=False))
-        return weights
+            return [(m, inputs), (m, m), (m,)]
+        return [(m, inputs), *[(m, m)] * (self.network_.depth - 1)]
 
     def _hidden(self, rows: Array, out: Array) -> float:
         """Write the hidden state of prepared rows to `out`; return the worst relative residual."""
@@ -243,16 +251,21 @@ class DEQFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
 
     def _restore(self, arrays: dict[str, Array], numbers: dict[str, Any]) -> None:
         deq = self._check()
-        self._precision = np.dtype(numbers["precision"])
-        self.n_features_in_, self.tau0_ = int(numbers["n_features_in"]), float(numbers["tau0"])
-        if "feature_names" in arrays:
-            self.feature_names_in_ = arrays["feature_names"].astype(object)
-        self.preparation_ = Preparation(self.normalize, arrays.get("mean"), float(numbers["scale"]))
+        self._precision = np.dtype(choice(numbers["precision"], ("float64", "float32"), "precision"))
+        self.n_features_in_ = count(numbers["n_features_in"], "n_features_in")
+        self.tau0_ = positive(numbers["tau0"], "tau0")
+        self.preparation_ = restored_preparation(self, arrays, numbers, 1)
         self.model_ = deq.centered(self.tau0_) if self.centered else deq
         self.match_ = None
-        layers = numbers["network"]
-        self.network_ = layers and Explicit([Activation.from_dict(layer) for layer in layers["activations"]])
-        self.weights_ = [arrays[f"weight{k}"] for k in range(sum(name.startswith("weight") for name in arrays))]
+        network = None if numbers["network"] is None else model_from_dict(numbers["network"])
+        if (self.features == "explicit") is not isinstance(network, Explicit):
+            raise ValueError("its network is not the one of its features")
+        self.network_ = network if isinstance(network, Explicit) else None
+        shapes: list[tuple[int, ...]] = self._shapes(self.n_features_in_)
+        self.weights_ = [
+            numbers_of(arrays, f"weight{k}", len(shape), shape).astype(self._precision, copy=False)
+            for k, shape in enumerate(shapes)
+        ]
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "weights_")

@@ -1,13 +1,15 @@
-"""Fitted estimators as one ``.npz`` file: arrays, a JSON header, a checksum over both; no pickle."""
+"""Fitted estimators as one ``.npz`` file: arrays, a JSON header, a checksum over both; no pickle.
+
+What a file may set is listed in `_PARAMETERS`: numbers, and choices from a list. It names no cluster, no directory and
+no function, whoever wrote it.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import hashlib
 import json
-import os
-import zipfile
-import zlib
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -15,18 +17,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from notsodeep import files
-from notsodeep.activations import Activation
-from notsodeep.checks import InputError
-from notsodeep.models import Explicit
+from notsodeep.activations import Activation, activation, activation_names, moderate
+from notsodeep.checks import InputError, choice, count, matrix, nonnegative, positive
+from notsodeep.learn.plan import SOLVERS
+from notsodeep.learn.preconditioners import PRECONDITIONERS
+from notsodeep.models import DEQ, Explicit
+from notsodeep.reading import Npz, json_text
 
-__all__ = ["load", "plain_fields", "save"]
+__all__ = ["from_plain_fields", "load", "numbers_of", "plain_fields", "save"]
 
 Array: TypeAlias = NDArray[Any]
+Check: TypeAlias = Callable[[Any, str], Any]
 
 _FORMAT = "notsodeep.learn"
 _VERSION = 1
-# what reading bytes that are no archive, or a damaged one, may end with
-_UNREADABLE = (OSError, EOFError, ValueError, LookupError, TypeError, RuntimeError, zipfile.BadZipFile, zlib.error)
+_DEEPEST = 100_000  # layers of an unrolled network: a file may not ask for endless work
+_LONGEST = 1000  # entries of a list
 
 
 def save(estimator: Any, path: str | Path) -> Path:
@@ -73,8 +79,8 @@ def load(path: str | Path) -> Any:
         raise InputError(f"path={str(path)!r} does not exist")
     try:
         header, text, digest, arrays = _read(Path(path))
-    except _UNREADABLE as error:
-        reason = " ".join(str(error).split()) or type(error).__name__
+    except (OSError, ValueError) as error:
+        reason = " ".join(str(error).split())
         raise InputError(f"path={str(path)!r} is not a model written by notsodeep, or is damaged: {reason}") from None
     if header.get("version") != _VERSION:
         raise InputError(
@@ -84,26 +90,29 @@ def load(path: str | Path) -> Any:
     if digest != _digest(text, arrays):
         raise InputError(f"path={str(path)!r} was changed after it was written (checksum differs); save it again")
     try:
-        estimator = _classes()[header["class"]](**{k: _decode(v) for k, v in header["params"].items()})
+        kind = _classes()[choice(header["class"], _classes(), "class")]
+        estimator = kind(**_parameters(header["params"]))
         estimator._restore(arrays, header["numbers"])
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
         raise InputError(f"path={str(path)!r} does not describe an estimator of this notsodeep: {error}") from None
     return estimator
 
 
 def _read(path: Path) -> tuple[dict[str, Any], str, str, dict[str, Array]]:
-    with path.open("rb") as file:  # never a bare array, and never a pickle
-        if file.read(2) != b"PK":
-            raise ValueError("it is not an .npz archive")
-        file.seek(0)
-        with np.load(file, allow_pickle=False) as archive:
-            text, digest = str(archive["header"]), str(archive["digest"])
-            header = json.loads(text)
-            if not isinstance(header, dict) or header.get("format") != _FORMAT:
-                raise ValueError("its header is of another program")
-            arrays = {name: archive[f"array.{name}"] for name in header.get("arrays", {})}
-            if any([array.dtype.str, list(array.shape)] != header["arrays"][name] for name, array in arrays.items()):
-                raise ValueError("its arrays are not those of its header")
+    with Npz(path) as archive:
+        if "header" not in archive:
+            what = "; it holds data: the model that `notsodeep fit` wrote comes first" if "X" in archive else ""
+            raise ValueError(f"it has no header{what}")
+        text, digest = str(archive["header"]), str(archive["digest"])
+        header = json_text(text)
+        if not isinstance(header, dict) or header.get("format") != _FORMAT:
+            raise ValueError("its header is of another program")
+        described = header.get("arrays")
+        if not isinstance(described, dict):
+            raise ValueError("its header lists no arrays")
+        arrays = {name: archive[f"array.{name}"] for name in described}
+        if any([array.dtype.str, list(array.shape)] != described[name] for name, array in arrays.items()):
+            raise ValueError("its arrays are not those of its header")
     return header, text, digest, arrays
 
 
@@ -129,30 +138,131 @@ def _encode(value: Any, name: str) -> Any:
         return [_encode(entry, name) for entry in value]
     if isinstance(value, np.generic):
         return value.item()
-    if name == "client" or (name == "progress" and callable(value)):
+    if name in ("client", "directory") or (name == "progress" and callable(value)):
         return None  # of the process that fitted
-    if isinstance(value, os.PathLike):
-        return os.fspath(value)
     if isinstance(value, Explicit):
         return [_encode(phi, name) for phi in value.activations]
     if name == "dtype" and value is not None:
         return np.dtype(value).name
     if callable(value):
-        from notsodeep.activations import activation
-
         return {"activation": activation(value).to_dict()}  # says that a Python function has no place in a file
     return value
 
 
-def _decode(value: Any) -> Any:
-    if isinstance(value, dict):
+# --- what a file may set --------------------------------------------------------------------
+
+
+def _parameters(content: Any) -> dict[str, Any]:
+    """Parameters of an estimator, each one checked for what it may be."""
+    if not isinstance(content, Mapping):
+        raise ValueError("its parameters are no list of names and values")
+    unknown = [name for name in content if name not in _PARAMETERS]
+    if unknown:
+        raise ValueError(f"it sets {unknown[0]!r}, which no file may set")
+    return {name: _PARAMETERS[name](value, name) for name, value in content.items()}
+
+
+def _activation(value: Any, name: str) -> Any:
+    if isinstance(value, Mapping) and list(value) == ["activation"]:
         return Activation.from_dict(value["activation"])
-    if isinstance(value, list):
-        return [_decode(entry) for entry in value]
+    return choice(value, activation_names(), name)
+
+
+def _variance(value: Any, name: str) -> float:
+    moderate(nonnegative(value, name), name)
+    return float(value)
+
+
+def _one_of(*options: str) -> Check:
+    return lambda value, name: choice(value, options, name)
+
+
+def _optional(check: Check) -> Check:
+    return lambda value, name: None if value is None else check(value, name)
+
+
+def _each(check: Check) -> Check:
+    def checked(value: Any, name: str) -> list[Any]:
+        if not isinstance(value, list) or len(value) > _LONGEST:
+            raise InputError(f"{name}={value!r} must be a list of at most {_LONGEST} entries")
+        return [check(entry, f"{name}[{k}]") for k, entry in enumerate(value)]
+
+    return checked
+
+
+def _flag(value: Any, name: str) -> bool:
+    if not isinstance(value, bool):
+        raise InputError(f"{name}={value!r} must be true or false")
     return value
+
+
+def _ridge(value: Any, name: str) -> Any:
+    if isinstance(value, str):
+        return choice(value, ("loo", "gcv"), name)
+    return _each(nonnegative)(value, name) if isinstance(value, list) else nonnegative(value, name)
+
+
+def _depth(value: Any, name: str) -> int:
+    if count(value, name) > _DEEPEST:
+        raise InputError(f"{name}={value!r} must be at most {_DEEPEST}")
+    return int(value)
+
+
+def _nothing(value: Any, name: str) -> None:
+    if value is not None:
+        raise InputError(f"{name}={value!r} cannot come from a file; pass it to the estimator yourself")
+
+
+_PARAMETERS: dict[str, Check] = {
+    "activation": _activation,
+    "activations": lambda value, name: (_activation if isinstance(value, str) else _each(_activation))(value, name),
+    "recurrent": _variance,
+    "input": _variance,
+    "bias": _variance,
+    "kind": _one_of(*DEQ.kinds),
+    "depth": _optional(_depth),
+    "ridge": _ridge,
+    "normalize": _one_of("pixel", "center", "unit", "none"),
+    "dtype": _optional(_one_of("float64", "float32")),
+    "solver": _one_of(*SOLVERS, "out_of_core"),
+    "tol": positive,
+    "max_iterations": _optional(count),
+    "preconditioner": _one_of(*PRECONDITIONERS),
+    "memory": _optional(positive),
+    "client": _nothing,
+    "directory": lambda value, name: None,  # files of version 0.1.0 may name one
+    "progress": _optional(_flag),
+    "filter_size": count,
+    "padding": _one_of("zero", "circular"),
+    "readout": _one_of("flatten", "average_pool"),
+    "image_shape": _optional(_each(count)),
+    "width": count,
+    "features": _one_of("explicit", "deq"),
+    "centered": _flag,
+    "orthogonal": _flag,
+    "seed": lambda value, name: count(value, name, minimum=0),
+}
+
+
+def numbers_of(arrays: Mapping[str, Array], name: str, rank: int, shape: tuple[int | None, ...]) -> Array:
+    """An array of finite numbers from a file; None in `shape` is any size."""
+    array = matrix(arrays[name], name, rank=rank)
+    if any(wanted not in (None, there) for wanted, there in zip(shape, array.shape, strict=True)):
+        raise ValueError("its arrays do not fit together")
+    return array
 
 
 def plain_fields(instance: Any, without: tuple[str, ...]) -> dict[str, Any]:
     """The fields of a dataclass as JSON."""
     values = {field.name: getattr(instance, field.name) for field in dataclasses.fields(instance)}
     return {name: _encode(value, name) for name, value in values.items() if name not in without}
+
+
+def from_plain_fields(kind: Any, content: Any, **others: Any) -> Any:
+    """The dataclass that :func:`plain_fields` wrote; its fields are text, numbers and flags and nothing else."""
+    types = {field.name: str(field.type) for field in dataclasses.fields(kind)}
+    plain = {str: ("str",), bool: ("bool",), int: ("int", "float"), float: ("int", "float")}
+    for name, value in content.items():
+        if types.get(name) not in plain.get(type(value), ()):
+            raise ValueError(f"{name}={value!r} is no {name} of a {kind.__name__}")
+    return kind(**content, **others)

@@ -12,7 +12,8 @@ from scipy.special import log_softmax, softmax
 from sklearn.base import ClassifierMixin, MultiOutputMixin, RegressorMixin
 from sklearn.utils.multiclass import check_classification_targets
 
-from notsodeep.checks import InputError
+from notsodeep.checks import InputError, positive
+from notsodeep.learn import persistence
 from notsodeep.learn.base import KernelMachine, evidence
 from notsodeep.learn.rows import Merged
 from notsodeep.learn.solve import solve
@@ -78,7 +79,9 @@ class KernelRegressor(RegressorMixin, MultiOutputMixin, KernelMachine):  # type:
 
     def _restore(self, arrays: dict[str, Array], numbers: dict[str, Any]) -> None:
         super()._restore(arrays, numbers)
-        self._single = bool(numbers["single"])
+        self._single = numbers["single"] is True
+        if self._single and self.dual_coef_.shape[1] != 1:
+            raise ValueError("its arrays do not fit together")
 
 
 @dataclass(frozen=True)
@@ -115,7 +118,7 @@ class KernelClassifier(ClassifierMixin, KernelMachine):  # type: ignore[misc]
         check_classification_targets(y)
         self.classes_, codes = np.unique(y, return_inverse=True)
         if len(self.classes_) < 2:
-            raise InputError(f"y holds one class only ({self.classes_[0]!r}); a classifier needs at least two")
+            raise InputError(f"y holds one class only ({self.classes_[0]}); a classifier needs at least two")
         self._fit(X, one_hot(codes, len(self.classes_)), sample_weight)
         return self
 
@@ -193,11 +196,12 @@ class KernelClassifier(ClassifierMixin, KernelMachine):  # type: ignore[misc]
 
     def _restore(self, arrays: dict[str, Array], numbers: dict[str, Any]) -> None:
         super()._restore(arrays, numbers)
-        self.classes_ = arrays["classes"].astype(object) if numbers.get("object_labels") else arrays["classes"]
-        columns_ = self.dual_coef_.shape[1]
-        if len(self.classes_) != (2 if columns_ == 1 else columns_):
+        labels, columns_ = arrays["classes"], self.dual_coef_.shape[1]
+        if labels.shape != (2 if columns_ == 1 else columns_,) or labels.dtype.kind not in "biufUS":
             raise ValueError("its arrays do not fit together")
-        self.calibration_ = Calibration(**numbers["calibration"])
+        self.classes_ = labels.astype(object) if numbers.get("object_labels") else labels
+        self.calibration_ = persistence.from_plain_fields(Calibration, numbers["calibration"])
+        positive(self.calibration_.temperature, "temperature")
 
 
 def one_hot(codes: Array, classes: int) -> Array:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,14 +17,21 @@ import torch
 
 from notsodeep import files
 from notsodeep.activations import Activation, PiecewiseLinear, Smooth
-from notsodeep.checks import InputError, missing_extra, warn_convergence
+from notsodeep.checks import InputError, choice, count, missing_extra, warn_convergence
 from notsodeep.models import DEQ, Explicit, model_from_dict
 from notsodeep.nn.activations import bends, require_registered
 from notsodeep.nn.networks import DEQNet, ExplicitNet
+from notsodeep.reading import json_text
 
 __all__ = ["export_onnx", "load", "save"]
 
 _FORMAT = "notsodeep-network"
+_CHECKSUM = "sha256"
+_LONGEST_HEADER = 16 << 20
+_MOST = {"memory": 1000}  # a file may not ask for endless work:
+_MOST |= dict.fromkeys(("max_iter", "backward_max_iter", "phantom_steps"), 1_000_000)
+_SOLVER_OPTIONS = ("solver", "tol", "max_iter", "backward", "backward_solver", "backward_tol", "backward_max_iter",
+                   "phantom_steps")  # fmt: skip
 _DTYPES = {"float32": torch.float32, "float64": torch.float64}
 
 
@@ -40,39 +49,58 @@ def save(net: DEQNet | ExplicitNet, path: str | Path) -> Path:
     >>> torch.equal(net(torch.ones(1, 3)), again(torch.ones(1, 3)))
     True
     """
-    metadata = {_FORMAT: json.dumps(describe(net))}
-    tensors = {name: value.detach().cpu().contiguous() for name, value in net.state_dict().items()}
-    return files.write(path, safetensors.torch.save(tensors, metadata))
+    return files.write(path, packed(net.state_dict(), _FORMAT, describe(net)))
 
 
 def load(path: str | Path) -> DEQNet | ExplicitNet:
     """Read a network written by :func:`save`; nothing in the file is executed."""
-    tensors, metadata = read_tensors(path)
-    if _FORMAT not in metadata:
+    tensors, description = unpacked(path, _FORMAT)
+    if description is None:
         raise InputError(f"path={str(path)!r} holds no network of notsodeep")
     try:
-        net = _build(json.loads(metadata[_FORMAT]), str(path))
+        net = _build(description, tensors)
         net.load_state_dict(tensors)
-    except (AttributeError, KeyError, RuntimeError, TypeError, ValueError) as error:
-        raise InputError(f"path={str(path)!r} is damaged: {error}") from None
+    except (AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
+        raise InputError(f"path={str(path)!r} is damaged: {' '.join(str(error).split())}") from None
     if isinstance(net, DEQNet) and net.solve_options.on_failure != "ignore" and (doubt := net.doubt()):
         warn_convergence(doubt)
     return net
 
 
-def _build(description: dict[str, Any], path: str) -> DEQNet | ExplicitNet:
-    """The network that :func:`describe` described, its weights still to come."""
-    model = model_from_dict(description["model"], path)
-    shape = (description["in_features"], description["width"], description["out_features"])
-    dtype, options = _DTYPES[description["dtype"]], description["options"]
+def _build(description: Any, tensors: dict[str, torch.Tensor]) -> DEQNet | ExplicitNet:
+    """The network that :func:`describe` described, its weights still to come; it is as large as these."""
+    model = model_from_dict(description["model"])
+    inputs, width, outputs = (description[name] for name in ("in_features", "width", "out_features"))
+    dtype, options = _DTYPES[choice(description["dtype"], _DTYPES, "dtype")], dict(description["options"])
     if isinstance(model, Explicit):
-        return ExplicitNet(model, *shape, dtype=dtype, **options)
-    if not isinstance(model, DEQ):
+        shapes = {f"weights.{k}": pair for k, pair in enumerate(zip(width, [inputs, *width[:-1]], strict=True))}
+        shapes["readout"] = (outputs, width[-1])
+    elif isinstance(model, DEQ):
+        shapes = {"recurrent": (width, width), "input": (width, inputs), "readout": (outputs, width)}
+    else:
         raise InputError(f"it describes a {type(model).__name__}, which has no network")
-    # the weights it starts with will be replaced: nobody wants to hear about them
-    net = DEQNet(model, *shape, dtype=dtype, **{**options, "on_failure": "ignore"})
-    net.solve_options = replace(net.solve_options, on_failure=options["on_failure"])
+    for name, shape in shapes.items():
+        if tuple(tensors[name].shape) != shape:
+            raise InputError(f"{name} has shape {tuple(tensors[name].shape)}, but {shape} is described")
+    for name, value in tensors.items():
+        if value.dtype != dtype or not bool(value.isfinite().all()):
+            raise InputError(f"{name} does not hold finite numbers in {description['dtype']}; save another network")
+    if isinstance(model, Explicit):
+        _only(options, ("learnable",))
+        return ExplicitNet(model, inputs, width, outputs, dtype=dtype, **options)
+    _only(options, (*_SOLVER_OPTIONS, "on_failure", "memory"))
+    # the weights it starts with will be replaced: suppress warnings about them
+    net = DEQNet(model, inputs, width, outputs, dtype=dtype, **{**options, "on_failure": "ignore"})
+    failure = choice(options["on_failure"], ("warn", "raise", "ignore"), "on_failure")
+    net.solve_options = replace(net.solve_options, on_failure=failure)
     return net
+
+
+def _only(options: dict[str, Any], known: Sequence[str]) -> None:
+    """Refuse any option that no file may set, and numbers that ask for endless work."""
+    for name, value in options.items():
+        if name not in known or (name in _MOST and count(value, name) > _MOST[name]):
+            raise InputError(f"its option {name}={value!r} is not one that a file may set")
 
 
 def describe(net: DEQNet | ExplicitNet) -> dict[str, Any]:
@@ -80,8 +108,7 @@ def describe(net: DEQNet | ExplicitNet) -> dict[str, Any]:
     options: dict[str, Any]
     if isinstance(net, DEQNet):
         chosen = net.solve_options
-        names = ("solver", "tol", "max_iter", "backward", "backward_solver", "backward_tol", "backward_max_iter")
-        options = {name: getattr(chosen, name) for name in (*names, "phantom_steps", "on_failure")} | chosen.options
+        options = {name: getattr(chosen, name) for name in (*_SOLVER_OPTIONS, "on_failure")} | chosen.options
         model: DEQ | Explicit = net.deq
         width: int | list[int] = net.width
     elif isinstance(net, ExplicitNet):
@@ -100,15 +127,46 @@ def describe(net: DEQNet | ExplicitNet) -> dict[str, Any]:
     }
 
 
-def read_tensors(path: str | Path) -> tuple[dict[str, torch.Tensor], dict[str, str]]:
-    """Return the tensors and the metadata of a safetensors file."""
+def packed(tensors: Mapping[str, torch.Tensor], kind: str, content: Mapping[str, Any]) -> bytes:
+    """The bytes of a safetensors file: tensors, a JSON object under the name `kind`, a checksum over both."""
+    copies = {name: value.detach().cpu().contiguous().clone() for name, value in tensors.items()}
+    # one entry of metadata only: safetensors writes several in any order, and equal networks have equal files
+    return safetensors.torch.save(copies, {kind: json.dumps({**content, _CHECKSUM: _digest(copies, content)})})
+
+
+def unpacked(path: str | Path, kind: str) -> tuple[dict[str, torch.Tensor], dict[str, Any] | None]:
+    """The tensors and the JSON object of a file written by :func:`packed`; None where it has none of this kind."""
     try:
+        with Path(path).open("rb") as start:  # the header is parsed in one go, however long it claims to be
+            if int.from_bytes(start.read(8), "little") > _LONGEST_HEADER:
+                raise ValueError("its header is too long")
         with safetensors.safe_open(str(path), framework="pt") as file:
-            return {name: file.get_tensor(name) for name in file.keys()}, file.metadata() or {}  # noqa: SIM118
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            text = (file.metadata() or {}).get(kind)
     except FileNotFoundError:
         raise InputError(f"path={str(path)!r} does not exist") from None
-    except (OSError, safetensors.SafetensorError) as error:
-        raise InputError(f"path={str(path)!r} is not a readable safetensors file: {error}") from None
+    except (OSError, ValueError, TypeError, RuntimeError, LookupError, safetensors.SafetensorError) as error:
+        reason = " ".join(str(error).split())
+        raise InputError(f"path={str(path)!r} is not a readable safetensors file: {reason}") from None
+    if text is None:
+        return tensors, None
+    try:
+        content = dict(json_text(text))
+        written = content.pop(_CHECKSUM, None)  # files of version 0.1.0 have none
+        sound = written is None or written == _digest(tensors, content)
+    except (ValueError, TypeError, RuntimeError) as error:
+        raise InputError(f"path={str(path)!r} is damaged: {' '.join(str(error).split())}") from None
+    if not sound:
+        raise InputError(f"path={str(path)!r} was changed after it was written (checksum differs); save it again")
+    return tensors, content
+
+
+def _digest(tensors: Mapping[str, torch.Tensor], content: Mapping[str, Any]) -> str:
+    digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode())
+    for name, value in sorted(tensors.items()):
+        digest.update(f"{name} {value.dtype} {tuple(value.shape)}".encode())
+        digest.update(value.reshape(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()
 
 
 def export_onnx(net: ExplicitNet, path: str | Path) -> Path:

@@ -12,14 +12,13 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
 
-import safetensors.torch
 import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
 
 from notsodeep import files
 from notsodeep.checks import InputError, NotConvergedError, choice, count, positive
-from notsodeep.nn.export import describe, read_tensors
+from notsodeep.nn.export import describe, packed, unpacked
 from notsodeep.nn.initialization import check_seed
 
 __all__ = ["Epoch", "History", "fit"]
@@ -311,42 +310,64 @@ class _Run:
             "best": self.history.best,
             "stopped_early": self.history.stopped_early,
         }
-        copies = {name: value.detach().cpu().contiguous().clone() for name, value in tensors.items()}
-        files.write(path, safetensors.torch.save(copies, {"training": json.dumps(state)}))
+        files.write(path, packed(tensors, "training", state))
 
     def restore(self, path: str | Path) -> None:
         """Continue from a file written by :meth:`save`."""
-        tensors, metadata = read_tensors(path)
-        if "training" not in metadata:
+        tensors, state = unpacked(path, "training")
+        if state is None:
             raise InputError(f"checkpoint={str(path)!r} holds no training state; pass another path")
-        damaged = f"checkpoint={str(path)!r} is damaged; pass another path"
         try:
-            state = json.loads(metadata["training"])
             found = dict(state["settings"])
-            history = History(
-                [Epoch(**epoch) for epoch in state["epochs"]], state["best"], bool(state["stopped_early"])
-            )
-            slots: dict[int, dict[str, Tensor]] = {}
-            for name, value in _under("optimizer/", tensors).items():
-                index, _, key = name.partition("/")
-                slots.setdefault(int(index), {})[key] = value
-            generator = tensors["rng"]
-        except (KeyError, TypeError, ValueError):
-            raise InputError(damaged) from None
+            history = _history(state)
+        except (LookupError, TypeError, ValueError) as error:
+            raise InputError(f"checkpoint={str(path)!r} is damaged ({error}); pass another path") from None
         for name, value in self.settings.items():
             if found.get(name) != value:
                 what = {"data": "other data", "network": "another network"}.get(name, f"{name}={found.get(name)!r}")
                 raise InputError(
                     f"checkpoint={str(path)!r} belongs to a training with {what}; use the same settings or another path"
                 )
-        weights, best = _under("net/", tensors), _under("best/", tensors) or None
-        for one in (weights, *([best] if best else [])):
-            if {name: list(value.shape) for name, value in one.items()} != self.settings["shapes"]:
-                raise InputError(damaged)
-        self.net.load_state_dict(weights)
-        self.optimizer.load_state_dict({"state": slots, "param_groups": self.optimizer.state_dict()["param_groups"]})
-        torch.set_rng_state(generator)
-        self.best, self.history = best, history
+        weights, best, slots = (_under(part, tensors) for part in ("net/", "best/", "optimizer/"))
+        try:
+            for one in (weights, *([best] if best else [])):
+                if one.keys() != self.net.state_dict().keys():
+                    raise ValueError("its weights are not those of the network")
+                for name, value in self.net.state_dict().items():
+                    _like(one[name], value, name)
+            torch.set_rng_state(_like(tensors["rng"], torch.get_rng_state(), "rng"))
+            self.optimizer.load_state_dict({**self.optimizer.state_dict(), "state": self._slots(slots)})
+            self.net.load_state_dict(weights)
+        except (LookupError, TypeError, ValueError, RuntimeError) as error:
+            reason = " ".join(str(error).split())
+            raise InputError(f"checkpoint={str(path)!r} is damaged ({reason}); pass another path") from None
+        self.best, self.history = best or None, history
+
+    def _slots(self, tensors: dict[str, Tensor]) -> dict[int, dict[str, Tensor]]:
+        """The optimizer's state of each parameter: its steps, and averages of the parameter's own shape."""
+        parameters = [one for group in self.optimizer.param_groups for one in group["params"]]
+        slots: dict[int, dict[str, Tensor]] = {}
+        for name, value in tensors.items():
+            index, _, key = name.partition("/")
+            like = torch.tensor(0.0) if key == "step" else parameters[count(int(index), "index", minimum=0)]
+            slots.setdefault(int(index), {})[key] = _like(value, like, name)
+        return slots
+
+
+def _history(state: Any) -> History:
+    epochs = [Epoch(**epoch) for epoch in state["epochs"]]
+    for number, epoch in enumerate(epochs, 1):
+        values = [value for value in vars(epoch).values() if value is not None]
+        if epoch.epoch != number or any(isinstance(value, bool) or not math.isfinite(value) for value in values):
+            raise ValueError(f"epoch {number} does not hold numbers")
+    return History(epochs, count(state["best"], "best", minimum=min(1, len(epochs))), state["stopped_early"] is True)
+
+
+def _like(value: Tensor, model: Tensor, name: str) -> Tensor:
+    """A tensor from a file, if it has the shape and type it should have and finite numbers."""
+    if value.shape != model.shape or value.dtype != model.dtype or not bool(value.isfinite().all()):
+        raise ValueError(f"{name} does not hold finite {model.dtype} numbers of shape {tuple(model.shape)}")
+    return value
 
 
 def _under(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:

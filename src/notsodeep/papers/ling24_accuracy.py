@@ -196,7 +196,8 @@ def draw(plt: Any, rows: Sequence[Row]) -> Any:
                 for one in curve(select(part, network=net), "accuracy", "width")[1]
             ]
             axis.set_ylim(min(means) - 4, min(max(means) + 4, 101))  # wide intervals of narrow networks may be cut
-            axis.set_title(f"{title(data)}\n{label}", fontsize=11)
+            name = title(data).replace("$", r"\$")  # a file's name is no formula
+            axis.set_title(f"{name}\n{label}", fontsize=11)
         line[0].set_ylabel("test accuracy, %")
     figure.legend(*axes[1][0].get_legend_handles_labels(), loc="outside lower center", ncols=min(6, 2 + len(names)))
     return figure

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from notsodeep.checks import InputError
 from notsodeep.papers.entry import Entry
+from notsodeep.papers.trials import own_json
 from notsodeep.report.live import from_matplotlib
-from notsodeep.report.page import Part, Picture, Prose, Row, Section, Table, render
+from notsodeep.report.page import Part, Picture, Prose, Row, Section, Table, plain, render
 from notsodeep.report.style import style
 
 __all__ = ["page"]
@@ -47,7 +47,7 @@ def _section(record: Mapping[str, Any], entry: Entry, out: Path) -> Section:
     name = record["name"]
     head = f"{record['paper']}: {record['title']}"
     if "error" in record:
-        return Section(name, [Prose(f"**{head}**\n\nCould not run: {record['error']}")])
+        return Section(name, [Prose(f"**{head}**\n\nCould not run: {plain(record['error'])}")])
     disagreeing = [check for check in record["checks"] if not check["agrees"]]
     parts: list[Part] = [
         Prose(
@@ -76,7 +76,7 @@ def _section(record: Mapping[str, Any], entry: Entry, out: Path) -> Section:
 
 def _figure(entry: Entry, folder: Path) -> list[Part]:
     """The panels as live plots, two in a row; the picture where they hold what a live plot cannot show."""
-    rows = json.loads((folder / "data.json").read_text(encoding="utf-8"))
+    rows = own_json(folder / "data.json", list)
     with style() as plt:
         drawn = entry.draw(plt, rows)
         drawn.draw_without_rendering()  # limits and ticks settle

@@ -15,10 +15,11 @@ from notsodeep import __version__, files
 from notsodeep.checks import InputError, MissingExtraError
 from notsodeep.papers.entry import Entry, Row
 from notsodeep.papers.page import page
-from notsodeep.papers.trials import Trials
+from notsodeep.papers.trials import Trials, own_json
 from notsodeep.progress import Progress, reporter
 from notsodeep.report.page import require_plotly
 from notsodeep.report.style import pyplot, save, style
+from notsodeep.text import cell
 
 __all__ = ["collect", "reproduce", "reproduce_all"]
 
@@ -60,8 +61,15 @@ def reproduce(
             report(done, len(plan))
             rows.append(trials.get(settings, entry.measure))
         report(len(plan), len(plan))
-    judgement = entry.judge(rows)
-    written = [*_write_rows(rows, folder), *_write_figure(entry, rows, folder)]
+    try:
+        judgement = entry.judge(rows)
+        written = [*_write_rows(rows, folder), *_write_figure(entry, rows, folder)]
+    except (LookupError, TypeError, AttributeError) as error:
+        if not trials.reused:
+            raise
+        raise InputError(
+            f"the trials in {folder / 'trials'} do not hold what {entry.name} measures ({error!r}); delete them"
+        ) from error
     content = {
         "name": entry.name,
         "paper": entry.paper,
@@ -109,8 +117,7 @@ def collect(out: Path) -> list[dict[str, Any]]:
     """The verdicts below `out`, each with the path of its folder and its rows: all that a page about them needs."""
     records = []
     for path in sorted(out.glob("*/verdict.json")):
-        record = json.loads(path.read_text(encoding="utf-8"))
-        rows = json.loads((path.parent / "data.json").read_text(encoding="utf-8"))
+        record, rows = own_json(path, dict), own_json(path.parent / "data.json", list)
         records.append({**record, "folder": str(path.parent), "rows": rows})
     return records
 
@@ -118,7 +125,7 @@ def collect(out: Path) -> list[dict[str, Any]]:
 def _folder(entry: Entry, out: Path, quick: bool) -> Path:
     folder = files.folder(out, "out") / entry.name
     verdict = folder / "verdict.json"
-    if quick and verdict.is_file() and not json.loads(verdict.read_text(encoding="utf-8"))["quick"]:
+    if quick and verdict.is_file() and own_json(verdict, dict).get("quick") is not True:
         raise InputError(f"out={str(out)!r} holds the full run of {entry.name}; pass another directory to --quick")
     return files.folder(folder, "out")
 
@@ -153,7 +160,7 @@ def _csv(lines: Iterable[Sequence[Any]]) -> str:
 
 
 def _cell(value: Any) -> Any:
-    return repr(value) if isinstance(value, float) else value  # all digits
+    return repr(value) if isinstance(value, float) else cell(value)  # all digits
 
 
 def _json(content: Any) -> str:

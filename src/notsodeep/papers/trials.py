@@ -10,9 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from notsodeep import __version__, files
+from notsodeep.checks import InputError, nonnegative
 from notsodeep.papers.entry import Settings
+from notsodeep.reading import json_file
 
-__all__ = ["Trials"]
+__all__ = ["Trials", "own_json"]
+
+_LARGEST = 256 << 20  # bytes of the rows of an entry
 
 
 class Trials:
@@ -60,9 +64,11 @@ class Trials:
     def find(self, settings: Settings) -> tuple[dict[str, Any], float] | None:
         """The numbers and the seconds they took, if they are here and whole."""
         try:
-            content = json.loads(self.path(settings).read_text(encoding="utf-8"))
-            return dict(content["numbers"]), float(content["seconds"])
-        except (FileNotFoundError, json.JSONDecodeError, UnicodeDecodeError, KeyError, TypeError, ValueError):
+            content = json_file(self.path(settings))
+            if content["settings"] != json.loads(json.dumps(dict(settings))):
+                return None
+            return dict(content["numbers"]), nonnegative(content["seconds"], "seconds")
+        except (OSError, LookupError, TypeError, ValueError):
             return None
 
     def get(self, settings: Settings, measure: Callable[..., dict[str, Any]]) -> dict[str, Any]:
@@ -80,3 +86,14 @@ class Trials:
         self.measured += 1
         self.seconds += seconds
         return {**settings, **numbers}
+
+
+def own_json(path: Path, kind: type) -> Any:
+    """What a run wrote to a JSON file: a dict, or a list of rows."""
+    try:
+        content = json_file(path, _LARGEST)
+    except (OSError, ValueError) as error:
+        raise InputError(f"{path} cannot be read ({error}); delete it and run the entry again") from None
+    if not isinstance(content, kind):
+        raise InputError(f"{path} does not hold what a run writes; delete it and run the entry again")
+    return content

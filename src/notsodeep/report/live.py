@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 import unicodedata
+from html import escape, unescape
 from typing import Any
 
 import numpy as np
@@ -216,6 +217,7 @@ def _faded(value: Any, alpha: float | None) -> str:
 
 def _html(text: str) -> str:
     """Mathtext as far as labels use it: Greek letters, powers, indices, bars, norms, thin spaces."""
+    text = escape(text, quote=False)  # plotly.js knows some HTML
     if "$" in text:
         text = re.sub(r"\\([A-Za-z][a-z]+)", _greek, text).replace("\\,", "\u2009")
     text = re.sub(r"\\bar\{(\w)\}|\\bar (\w)", lambda m: f"{m[1] or m[2]}\u0304", text).replace("\\|", "‖")
@@ -234,7 +236,7 @@ def _greek(command: re.Match[str]) -> str:
 
 
 def _plain(text: str) -> str:
-    return re.sub(r"<[^>]*>", "", _html(text).replace("<br>", " "))
+    return unescape(re.sub(r"<[^>]*>", "", _html(text).replace("<br>", " ")))
 
 
 def _unknown(artist: Any) -> InputError:

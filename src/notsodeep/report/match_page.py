@@ -9,7 +9,7 @@ from typing import Any
 
 from notsodeep.report import plots, views
 from notsodeep.report.compare import Comparison
-from notsodeep.report.page import Code, Facts, Part, Prose, Row, Section, Table, render
+from notsodeep.report.page import Code, Facts, Part, Prose, Row, Section, Table, plain, render
 from notsodeep.report.study import Study, caveat
 
 __all__ = ["match_page", "snippet"]
@@ -58,7 +58,7 @@ def _layers(study: Study) -> str:
 
 def _data(content: Mapping[str, Any]) -> str:
     facts = content["data"]
-    return f"{facts['name']} ({facts['samples']} samples, {facts['features']} features)"
+    return f"{plain(facts['name'])} ({facts['samples']} samples, {facts['features']} features)"
 
 
 def _facts(study: Study, comparison: Comparison | None) -> list[tuple[str, str]]:
@@ -191,7 +191,7 @@ def _training(comparison: Comparison) -> Section:
     return Section(
         "Accuracy and cost",
         [
-            Prose(f"{content['setting']}."),
+            Prose(f"{plain(content['setting'])}."),
             Table(content["columns"], content["rows"]),
             Row(plots.training(comparison)),
         ],

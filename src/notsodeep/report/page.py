@@ -4,13 +4,15 @@
 
 Plots are Plotly figures (objects or dictionaries). A colour may be written as ``color("implicit")``: it is then the
 one of :data:`notsodeep.report.style.THEMES` that fits the reader's theme, and follows when the theme changes.
-plotly.js travels inside the file, compressed; a content security policy keeps the page from asking any network.
+plotly.js travels inside the file, compressed. A content security policy lets two scripts run, that of the page and
+plotly.js, known by their checksums. Any other script or handler that text might smuggle in is refused, and any network.
 """
 
 from __future__ import annotations
 
 import base64
 import gzip
+import hashlib
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -25,9 +27,14 @@ from notsodeep import __version__
 from notsodeep.checks import InputError, missing_extra
 from notsodeep.report.style import THEMES
 
-__all__ = ["Code", "Facts", "Part", "Picture", "Plot", "Prose", "Row", "Section", "Table", "color", "render"]
+__all__ = ["Code", "Facts", "Part", "Picture", "Plot", "Prose", "Row", "Section", "Table", "color", "plain", "render"]
 
-_POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:"
+_POLICY = (
+    "default-src 'none'; script-src {scripts}; style-src 'unsafe-inline'; img-src data: blob:; base-uri 'none'; "
+    "form-action 'none'"
+)
+_MARKS = re.compile(r"\\([\\`*\[\]])|`([^`]+)`|\*\*([^*]+)\*\*|\[([^\]]+)\]\(([^)\s]+)\)")
+_ADDRESS = re.compile(r"https?://[^\x00-\x20]+|(?![/\\]{2})[^:\\\x00-\x20\x7f]+")  # of the web, or relative
 _FORMATS = {".png": "image/png", ".svg": "image/svg+xml", ".jpg": "image/jpeg"}
 
 
@@ -45,9 +52,24 @@ def color(name: str) -> str:
     return f"var(--{name})"
 
 
+def plain(text: object) -> str:
+    r"""Text from elsewhere for a :class:`Prose` or a :class:`Table`: none of its characters marks anything.
+
+    Examples
+    --------
+    >>> from notsodeep.report.page import plain
+    >>> print(plain("[x](https://example.org)"))
+    \[x\](https://example.org)
+    """
+    return re.sub(r"([\\`*\[\]])", r"\\\1", str(text))
+
+
 @dataclass(frozen=True)
 class Prose:
-    """Paragraphs of plain text, separated by blank lines; ```code```, ``**strong**`` and ``[text](address)`` work."""
+    """Paragraphs of plain text, separated by blank lines; ```code```, ``**strong**`` and ``[text](address)`` work.
+
+    An address begins with ``http://`` or ``https://``, or is relative. Text from elsewhere goes through :func:`plain`.
+    """
 
     text: str
 
@@ -143,14 +165,17 @@ def render(title: str, sections: Sequence[Section], lead: Sequence[Part] = ()) -
     has_plots = any(
         isinstance(part, Plot) for part in _flat([*lead, *(part for one in sections for part in one.parts)])
     )
-    scripts = f"<script>{_asset('page.js')}</script>"
+    sources = [_asset("page.js")]
+    scripts = f"<script>{sources[0]}</script>"
     if has_plots:
         body.append("<noscript><p>The plots need JavaScript.</p></noscript>")
-        scripts = f'<script type="text/plain" id="plotly">{_plotly()}</script>\n{scripts}'
+        sources.append(_plotly())
+        scripts = f'<script type="text/plain" id="plotly">{_packed(sources[1])}</script>\n{scripts}'
+    policy = _POLICY.format(scripts=" ".join(map(_fingerprint, sources)))
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">\n'
+        f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n'
         '<meta name="color-scheme" content="light dark">\n'
         f"<title>{escape(title)}</title>\n<style>\n{_theme_rules()}\n{_asset('page.css')}</style>\n</head>\n"
         "<body>\n<main>\n"
@@ -193,10 +218,21 @@ def _flat(parts: Sequence[Part]) -> Iterator[Part]:
 
 
 def _inline(text: str) -> str:
-    text = escape(text)
-    text = re.sub(r"`([^`]+)`", r"<code>\1</code>", text)
-    text = re.sub(r"\*\*([^*]+)\*\*", r"<strong>\1</strong>", text)
-    return re.sub(r"\[([^\]]+)\]\(([^)\s]+)\)", r'<a href="\2">\1</a>', text)
+    return _marked(escape(text))
+
+
+def _marked(text: str) -> str:
+    """Escaped text with its marks as HTML."""
+
+    def replaced(mark: re.Match[str]) -> str:
+        literal, code, strong, label, address = mark.groups()
+        if literal or code:
+            return literal or f"<code>{code}</code>"
+        if strong:
+            return f"<strong>{_marked(strong)}</strong>"
+        return f'<a href="{address}">{_marked(label)}</a>' if _ADDRESS.fullmatch(address) else mark[0]
+
+    return _MARKS.sub(replaced, text)
 
 
 def _table(table: Table) -> str:
@@ -226,7 +262,7 @@ def _data_address(path: Path) -> str:
 
 
 def _json(figure: Any) -> str:
-    """Check the figure and write it; arrays become base64, and no text can end the script it stands in."""
+    """Check the figure and write it; arrays become base64, and no text can act on the page it stands in."""
     require_plotly()
     from plotly import graph_objects, io
 
@@ -234,7 +270,8 @@ def _json(figure: Any) -> str:
         figure = graph_objects.Figure(figure)
     content = json.loads(io.to_json(figure, validate=False, engine="json"))
     content["layout"].pop("template", None)  # the page has its own
-    return json.dumps(content, ensure_ascii=False, separators=(",", ":")).replace("</", "<\\/")
+    text = json.dumps(content, ensure_ascii=False, separators=(",", ":"))
+    return re.sub("[<>&\u2028\u2029]", lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 def require_plotly() -> None:
@@ -249,7 +286,18 @@ def require_plotly() -> None:
 def _plotly() -> str:
     from plotly.offline import get_plotlyjs
 
-    return base64.b64encode(gzip.compress(get_plotlyjs().encode("utf-8"), 9, mtime=0)).decode("ascii")
+    return str(get_plotlyjs())
+
+
+@cache
+def _packed(text: str) -> str:
+    return base64.b64encode(gzip.compress(text.encode("utf-8"), 9, mtime=0)).decode("ascii")
+
+
+@cache
+def _fingerprint(script: str) -> str:
+    """What lets a content security policy recognise a script."""
+    return f"'sha256-{base64.b64encode(hashlib.sha256(script.encode('utf-8')).digest()).decode('ascii')}'"
 
 
 @cache

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from html import escape
 from typing import Any
 
 import numpy as np
@@ -84,8 +85,17 @@ def _heat_layout(maps: views.HeatMaps) -> dict[str, Any]:
     axis: dict[str, Any] = {"showgrid": False, "showline": False, "constrain": "domain", "title": {"text": "sample"}}
     if maps.labels is not None and len(names := np.unique(maps.labels)) <= 12:
         middles = [float(np.flatnonzero(maps.labels == name).mean()) for name in names]
-        axis |= {"tickvals": middles, "ticktext": [str(name) for name in names], "title": {"text": "label"}}
+        axis |= {
+            "tickvals": middles,
+            "ticktext": [_tick(str(name)) for name in names],
+            "title": {"text": "label"},
+        }
     return {"xaxis": axis, "yaxis": {**axis, "autorange": "reversed", "scaleanchor": "x"}}
+
+
+def _tick(name: str) -> str:
+    """A label beside an axis: short, and without what plotly.js would take for HTML."""
+    return escape(name if len(name) <= 16 else f"{name[:15]}…", quote=False)
 
 
 def pairs(study: Study, count: int = 2000) -> list[Plot]:
@@ -93,7 +103,10 @@ def pairs(study: Study, count: int = 2000) -> list[Plot]:
     dots = views.pairs(study, count)
     limits = list(dots.limits)
     labels = study.data.labels
-    names = [f"{row}" if labels is None else f"{row} (label {labels[row]})" for row in range(len(study.kernel))]
+    names = [
+        f"{row}" if labels is None else f"{row} (label {escape(str(labels[row]), quote=False)})"
+        for row in range(len(study.kernel))
+    ]
     text = [f"{names[a]} and {names[b]}" for a, b in zip(dots.first, dots.second, strict=True)]
     plots = []
     for entry, values in zip(study.closeness, dots.explicit, strict=True):

@@ -1,0 +1,220 @@
+"""Files from anywhere, read as data and within limits: JSON, ``.npy``, ``.npz``, compressed bytes.
+
+A reader returns plain data or raises `OSError` or `ValueError` with the reason. Sizes that a file declares are compared
+with its own length and with the free memory before anything is unpacked: a small file costs little memory and time,
+whatever it says. Nothing here can execute anything.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import math
+import os
+import warnings
+import zipfile
+import zlib
+from pathlib import Path
+from typing import IO, Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from notsodeep.resources import available_memory, readable
+
+__all__ = ["Npz", "affordable", "content", "inflate", "json_file", "json_text", "npy_file"]
+
+Array: TypeAlias = NDArray[Any]
+
+_HARMLESS = 64 << 20  # bytes that any file may unpack to
+_RATIO = 200  # beyond that, at most so many times its own length: measured numbers never compress so well
+_TEXT = 16 << 20  # bytes of JSON; empty lists take twenty times as much in memory
+_DIGITS = 40  # of an integer in JSON
+_MAGIC = np.lib.format.MAGIC_PREFIX
+_METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)  # what numpy writes
+
+
+def affordable(size: int, stored: int) -> None:
+    """Raise `ValueError` if a file of `stored` bytes may not become `size` bytes in memory."""
+    if size > max(_HARMLESS, _RATIO * stored):
+        raise ValueError(
+            f"it would unpack from {readable(stored)} to {readable(size)}, which no file of numbers does; "
+            "if it is meant, save it uncompressed"
+        )
+    if size > (free := available_memory()):
+        raise ValueError(f"it needs {readable(size)} of memory and {readable(free)} are free")
+
+
+def content(path: Path) -> bytes:
+    """The bytes of a file, unpacked if it is a ``.gz``."""
+    stored = path.stat().st_size
+    if path.suffix != ".gz":
+        affordable(stored, stored)
+        return path.read_bytes()
+    limit = max(_HARMLESS, _RATIO * stored)
+    try:
+        with gzip.open(path) as file:
+            raw = file.read(min(limit, available_memory()) + 1)
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise ValueError(f"{path.name} is damaged: {error}") from None
+    affordable(len(raw), stored)
+    return raw
+
+
+def inflate(packed: bytes, size: int) -> bytes:
+    """Unpack a zlib stream that should become `size` bytes."""
+    affordable(size, len(packed))
+    try:
+        raw = zlib.decompressobj().decompress(packed, size + 1)
+    except zlib.error as error:
+        raise ValueError(str(error)) from None
+    if len(raw) != size:
+        raise ValueError(f"it unpacks to {'more' if len(raw) > size else 'less'} than the {size} bytes it declares")
+    return raw
+
+
+# --- JSON -----------------------------------------------------------------------------------
+
+
+def json_file(path: str | os.PathLike[str], limit: int = _TEXT) -> Any:
+    """Parse a JSON file in UTF-8 of at most `limit` bytes."""
+    with Path(path).open("rb") as file:
+        raw = file.read(limit + 1)
+    if len(raw) > limit:
+        raise ValueError(f"it has more than {limit >> 20} MiB, which no such file has")
+    try:
+        return json_text(raw.decode("utf-8"))
+    except UnicodeDecodeError:
+        raise ValueError("it is not UTF-8 text") from None
+
+
+def json_text(text: str) -> Any:
+    """Parse JSON."""
+    try:
+        return json.loads(text, parse_int=_integer)
+    except RecursionError:
+        raise ValueError("its brackets are nested too deeply") from None
+    except json.JSONDecodeError as error:
+        raise ValueError(f"it is not JSON: {error}") from None
+
+
+def _integer(digits: str) -> int:
+    if len(digits) > _DIGITS:
+        raise ValueError(f"it holds an integer of {len(digits)} digits")
+    return int(digits)
+
+
+# --- arrays ---------------------------------------------------------------------------------
+
+
+def npy_file(path: str | os.PathLike[str]) -> Array:
+    """Read one array from a ``.npy`` file."""
+    with Path(path).open("rb") as file:
+        if file.read(len(_MAGIC)) != _MAGIC:
+            raise ValueError("it is not a .npy file; np.save writes one")
+        file.seek(0)
+        length = os.fstat(file.fileno()).st_size
+        return _npy(file, length, length)
+
+
+def _npy(stream: IO[bytes], length: int, stored: int) -> Array:
+    """Read an array from `length` bytes that take `stored` bytes on disk."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # about headers in the manner of Python 2, or of nobody
+            version = np.lib.format.read_magic(stream)
+            header = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}[version]
+            shape, fortran, dtype = header(stream)
+        count = math.prod(shape)
+    except Exception:  # its text is Python's own syntax, and can fail in every way that the parser can
+        raise ValueError("its header is damaged; save it again") from None
+    if dtype.hasobject:
+        raise ValueError("it holds Python objects; save an array of numbers")
+    if min(shape, default=0) < 0 or len(shape) > 32 or dtype.itemsize == 0:
+        raise ValueError(f"its header declares an array of shape {shape} and type {dtype}; save it again")
+    size, held = count * dtype.itemsize, length - stream.tell()
+    if size > held:
+        raise ValueError(f"it is cut short or damaged: it declares {size} bytes of numbers and holds {held}")
+    affordable(size, stored)
+    raw = np.empty(size, np.uint8)
+    view = memoryview(raw)  # type: ignore[arg-type]
+    while view:
+        done = stream.readinto(view)  # type: ignore[attr-defined]
+        if not done:
+            raise ValueError("it is cut short; save it again")
+        view = view[done:]
+    flat = raw.view(dtype)
+    return flat.reshape(shape[::-1]).T if fortran else flat.reshape(shape)
+
+
+class Npz:
+    """The arrays of an ``.npz`` archive by name; the names and all declared sizes are checked when it is opened.
+
+    Examples
+    --------
+    >>> import io, pathlib, tempfile
+    >>> import numpy as np
+    >>> from notsodeep.reading import Npz
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = pathlib.Path(folder) / "data.npz"
+    ...     np.savez(path, X=np.eye(2))
+    ...     with Npz(path) as archive:
+    ...         archive.names, archive["X"].shape, "y" in archive
+    (['X'], (2, 2), False)
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self._file = Path(path).open("rb")  # noqa: SIM115
+        try:
+            self._stored = os.fstat(self._file.fileno()).st_size
+            if self._file.read(2) != b"PK":
+                raise ValueError("it is not an .npz archive")
+            self._archive = zipfile.ZipFile(self._file)
+            self._members = {one.filename.removesuffix(".npy"): one for one in self._archive.infolist()}
+            self._check()
+        except BaseException as error:
+            self._file.close()
+            if isinstance(error, OSError | ValueError) or not isinstance(error, Exception):
+                raise
+            raise ValueError("it is not an .npz archive, or is damaged") from None
+
+    def _check(self) -> None:
+        members = self._archive.infolist()
+        if any(one.flag_bits & 1 for one in members):
+            raise ValueError("it is encrypted; unpack it and save it again")
+        if any(one.compress_type not in _METHODS for one in members):
+            raise ValueError("it is compressed in a way that numpy does not know; save it with np.savez")
+        if sum(one.compress_size for one in members) > self._stored:
+            raise ValueError("its parts declare more bytes than it has; save it again")
+        affordable(sum(one.file_size for one in members), self._stored)
+
+    @property
+    def names(self) -> list[str]:
+        return list(self._members)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._members
+
+    def __getitem__(self, name: str) -> Array:
+        """Read one array."""
+        if name not in self._members:
+            raise ValueError(f"it has no array called {name!r}")
+        member = self._members[name]
+        try:
+            with self._archive.open(member) as stream:
+                return _npy(stream, member.file_size, self._stored)
+        except ValueError as error:
+            raise ValueError(f"its array {name!r} cannot be read: {error}") from None
+        except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, OSError, LookupError):
+            raise ValueError(f"its array {name!r} is damaged; save it again") from None
+
+    def get(self, name: str) -> Array | None:
+        """Read one array, or return None where there is none of this name."""
+        return self[name] if name in self._members else None
+
+    def __enter__(self) -> Npz:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._archive.close()
+        self._file.close()

@@ -1,0 +1,87 @@
+"""Text from anywhere, made safe for where it goes: a terminal, a spreadsheet, a stream of few characters."""
+
+from __future__ import annotations
+
+import codecs
+import sys
+import unicodedata
+from typing import Any
+
+__all__ = ["cell", "printable", "speak_plainly"]
+
+_UNSEEN = ("Cc", "Cf", "Cs", "Zl", "Zp")  # controls, marks of direction, halves of characters, separators of lines
+_FORMULA = tuple("=+-@＝＋－＠\t\r\n")  # what a spreadsheet evaluates begins so
+_ERRORS = "notsodeep"
+_SPELT = {
+    **{"·": "*", "×": "x", "∗": "*", "−": "-", "–": "-", "—": "--", "…": "...", "→": "->", "↦": "|->", "⇒": "=>"},
+    **{"≤": "<=", "≥": ">=", "≈": "~", "∝": "~", "≠": "!=", "≫": ">>", "≪": "<<", "±": "+-", "√": "sqrt", "∞": "inf"},
+    **{"‖": "||", "∈": "in", "∫": "int", "½": "1/2", "′": "'", "″": '"', "‘": "'", "’": "'", "“": '"', "”": '"'},
+}
+
+
+def printable(text: object, keep: str = "") -> str:
+    r"""Text for a terminal: what could steer it, or reorder what it shows, is spelt out.
+
+    Examples
+    --------
+    >>> print(printable("\x1b[31mred σ"))
+    \x1b[31mred σ
+    """
+    written = str(text)
+    if written.isprintable():
+        return written
+    return "".join(
+        one.encode("unicode_escape").decode("ascii")
+        if unicodedata.category(one) in _UNSEEN and one not in keep
+        else one
+        for one in written
+    )
+
+
+def cell(value: Any) -> Any:
+    """A value for a CSV file: text that a spreadsheet would take for a formula gets an apostrophe before it.
+
+    Examples
+    --------
+    >>> cell("=HYPERLINK(1)"), cell("-1"), cell(-1.0), cell("setosa")
+    ("'=HYPERLINK(1)", '-1', -1.0, 'setosa')
+    """
+    if not isinstance(value, str) or not value.startswith(_FORMULA):
+        return value
+    try:
+        float(value)
+    except ValueError:
+        return f"'{value}"
+    return value
+
+
+def speak_plainly() -> None:
+    """Let the standard streams spell out in ASCII what their encoding lacks, σ as ``sigma``, instead of failing."""
+    codecs.register_error(_ERRORS, _spell)
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors=_ERRORS)
+
+
+def _spell(error: UnicodeError) -> tuple[str, int]:
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    return "".join(map(_ascii, error.object[error.start : error.end])), error.end
+
+
+def _ascii(one: str) -> str:
+    """One character in ASCII.
+
+    >>> [_ascii(one) for one in "σ²₁‖é∇"]
+    ['sigma', '^2', '1', '||', 'e', '\\\\u2207']
+    """
+    if one in _SPELT:
+        return _SPELT[one]
+    name = unicodedata.name(one, "")
+    if name.startswith("GREEK ") and " LETTER " in name:
+        word = name.rpartition(" LETTER ")[2].split()[0].lower()
+        return word.capitalize() if " CAPITAL " in name else word
+    base = unicodedata.normalize("NFKD", one).encode("ascii", "ignore").decode()
+    if base:
+        return f"^{base}" if unicodedata.decomposition(one).startswith("<super>") else base
+    return "" if unicodedata.combining(one) else one.encode("ascii", "backslashreplace").decode()

@@ -1,0 +1,355 @@
+"""Damaged and hostile files: one line, exit code 2, at once, within little memory."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import struct
+import time
+import tracemalloc
+import zipfile
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.commands import Run
+
+import notsodeep as nsd
+from notsodeep import InputError, data, reading
+from notsodeep.reading import Npz, json_text, npy_file
+
+SECONDS = 5.0  # of processor time, with memory traced; most of these take milliseconds
+BYTES = 150e6
+
+X = np.random.default_rng(0).normal(size=(20, 4))
+MODEL = nsd.DEQ("relu", 0.2, 0.8).to_dict()
+
+
+def npy(header: str, body: bytes = b"") -> bytes:
+    """A .npy file with a header of one's own."""
+    text = header.encode("latin-1").ljust(len(header) + 64 - (len(header) + 12) % 64, b" ")
+    return b"\x93NUMPY\x02\x00" + struct.pack("<I", len(text)) + text + body
+
+
+def described(shape: str, descr: str = "'<f8'") -> str:
+    return f"{{'descr': {descr}, 'fortran_order': False, 'shape': {shape}, }}"
+
+
+def archive(**members: bytes) -> bytes:
+    raw = io.BytesIO()
+    with zipfile.ZipFile(raw, "w") as file:
+        for name, content in members.items():
+            file.writestr(f"{name}.npy", content)
+    return raw.getvalue()
+
+
+def saved(array: Any) -> bytes:
+    raw = io.BytesIO()
+    np.save(raw, array)
+    return raw.getvalue()
+
+
+def bomb() -> bytes:
+    """300 MiB of zeros in a third of a megabyte."""
+    raw = io.BytesIO()
+    with (
+        zipfile.ZipFile(raw, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as file,
+        file.open("X.npy", "w", force_zip64=True) as member,
+    ):
+        member.write(npy(described("(39321600, 1)")))
+        for _ in range(300):
+            member.write(bytes(1 << 20))
+    return raw.getvalue()
+
+
+def overlapping() -> bytes:
+    """A thousand members that are all the same bytes of the file."""
+    whole = archive(X=saved(np.zeros((1000, 100))))
+    start = whole.rindex(b"PK\x01\x02")
+    entry, end = whole[start : whole.rindex(b"PK\x05\x06")], whole[whole.rindex(b"PK\x05\x06") :]
+    entries = b"".join(entry.replace(b"X.npy", f"{k:05d}".encode()) for k in range(1000))
+    counts = struct.pack("<HHII", 1000, 1000, len(entries), start)
+    return whole[:start] + entries + end[:8] + counts + b"\0\0"
+
+
+def changed(content: bytes, position: int, value: bytes) -> bytes:
+    return content[:position] + value + content[position + len(value) :]
+
+
+def encrypted() -> bytes:
+    whole = archive(X=saved(X))
+    whole = changed(whole, 6, b"\x01")
+    return changed(whole, whole.rindex(b"PK\x01\x02") + 8, b"\x01")
+
+
+def declared(size: int) -> bytes:
+    """An archive whose directory promises more than the file can hold."""
+    raw = io.BytesIO()
+    with zipfile.ZipFile(raw, "w", zipfile.ZIP_DEFLATED) as file:
+        file.writestr("X.npy", saved(X))
+    whole = raw.getvalue()
+    return changed(whole, whole.rindex(b"PK\x01\x02") + 24, struct.pack("<I", size))
+
+
+DATA: dict[str, Callable[[], bytes]] = {
+    "corrupt.npz": lambda: changed(archive(X=saved(X)), 300, b"\xff" * 40),
+    "short.npz": lambda: archive(X=saved(X))[:-30],
+    "encrypted.npz": encrypted,
+    "bomb.npz": bomb,
+    "overlapping.npz": overlapping,
+    "declared.npz": lambda: declared(0xFFFFFFF0),
+    "terabytes.npz": lambda: archive(X=npy(described("(1000000000000, 1)"))),
+    "lzma.npz": lambda: changed(archive(X=saved(X)), archive(X=saved(X)).rindex(b"PK\x01\x02") + 10, b"\x0e"),
+    "objects.npz": lambda: archive(X=npy(described("(1,)", "'|O'"), b"cos\nsystem\n(S'x'\ntR.")),
+    "nested.npy": lambda: npy("(" * 5000 + ")" * 5000),
+    "minus.npy": lambda: npy("-" * 9000 + "1"),
+    "braces.npy": lambda: npy("{" * 3000),
+    "unhashable.npy": lambda: npy("{[]: 1}"),
+    "keys.npy": lambda: npy("{'descr': '<f8', 1: 2, 'shape': (1,)}"),
+    "long.npy": lambda: npy(" " * 200_000 + described("(1,)")),
+    "terabytes.npy": lambda: npy(described("(1000000000000, 4)"), bytes(64)),
+    "digits.npy": lambda: npy(described(f"({'9' * 400}, 4)"), bytes(64)),
+    "negative.npy": lambda: npy(described("(-1, 4)"), bytes(64)),
+    "nothing.npy": lambda: npy(described("(1000000000000,)", "'<U0'")),
+    "dimensions.npy": lambda: npy(described("(" + "1, " * 60 + ")"), bytes(8)),
+    "structured.npy": lambda: npy(described("(1,)", "[('a', '<f8'), ('b', '<U3')]"), bytes(20)),
+    "newer.npy": lambda: b"\x93NUMPY\x07\x00" + bytes(100),
+    "field.csv": lambda: b"a,b\n1,2\n1," + b"3" * 200_000,
+    "quote.csv": lambda: b'a,b\n1,2\n1,"' + b"3,4\n" * 100_000,
+    "labels.csv": lambda: b"a,label\n" + b"1,x\n" * 50_000 + b"1," + b"y" * 100_000,
+    "latin.csv": lambda: "a,b\n1,ü".encode("latin-1"),
+    "nul.csv": lambda: b"a,b\n1,\x00",
+    "bomb-idx3-ubyte.gz": lambda: gzip.compress(bytes(100 << 20), 1),
+    "short-idx3-ubyte.gz": lambda: gzip.compress(bytes(1000))[:-20],
+    "large-idx3-ubyte": lambda: b"\0\0\x08\x03" + struct.pack(">III", 2**31, 2**31, 2**31),
+    "rank-idx3-ubyte": lambda: b"\0\0\x08\xff" + struct.pack(">I", 1) * 255 + b"\0",
+    "cut.parquet": lambda: b"PAR1" + bytes(100) + b"PAR1",
+    "claims.parquet": lambda: b"PAR1" + struct.pack("<I", 2**31 - 1) + b"PAR1",
+}
+
+
+def at_once(action: Callable[[], Any]) -> Any:
+    """The result, obtained quickly and without much memory."""
+    tracemalloc.start()
+    began = time.process_time()
+    try:
+        result = action()
+        spent, (_, peak) = time.process_time() - began, tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert spent < SECONDS
+    assert peak < BYTES
+    return result
+
+
+@pytest.mark.parametrize("name", DATA)
+def test_damaged_data_files(name: str, run: Run, tmp_path: Path) -> None:
+    if name.endswith(".parquet"):
+        pytest.importorskip("pyarrow")
+    path = tmp_path / name
+    path.write_bytes(DATA[name]())
+    result = at_once(lambda: run("data", "info", path))
+    assert (result.code, result.out, result.err.count("\n")) == (2, "", 1), result
+    assert result.err.startswith("error: ")
+    assert len(result.err) < 600
+    assert path.name in result.err
+
+
+def test_parquet_that_unpacks_to_gigabytes(tmp_path: Path) -> None:
+    arrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    path = tmp_path / "constant.parquet"
+    column = arrow.chunked_array([arrow.array(np.zeros(1 << 20))] * 32)  # 256 MiB in a few kilobytes
+    parquet.write_table(arrow.table({"a": column}), path)
+    with pytest.raises(InputError, match="which no file of numbers does"):
+        at_once(lambda: data.load(path))
+
+
+def test_a_sparse_file_of_a_terabyte(tmp_path: Path) -> None:
+    path = tmp_path / "sparse.npy"
+    try:
+        with path.open("wb") as file:
+            file.write(npy(described("(125000000000, 1)")))
+            file.truncate(1_000_000_001_000)
+    except OSError:
+        pytest.skip("this file system has no sparse files")
+    with pytest.raises(InputError, match="it needs 1 TB of memory"):
+        at_once(lambda: data.load(path))
+
+
+def piecewise(kinks: int) -> dict[str, Any]:
+    points = np.linspace(-3, 3, kinks).tolist()
+    return {"name": "piecewise_linear", "kinks": points, "slopes": [1.0] * (kinks + 1),
+            "scale": 1, "stretch": 1, "shift": 0}  # fmt: skip
+
+
+RELU = MODEL["activation"]
+MODELS: dict[str, str] = {
+    "depth": "[" * 100_000,
+    "deep object": '{"a":' * 100_000,
+    "digits": json.dumps(MODEL).replace("0.2", "9" * 400),
+    "more digits": json.dumps(MODEL).replace("0.2", "9" * 5000),
+    "beyond floats": json.dumps(MODEL).replace("0.2", "1e999"),
+    "list as model": json.dumps({**MODEL, "model": []}),
+    "object as model": json.dumps({**MODEL, "model": {}}),
+    "a number": "3",
+    "text as activation": json.dumps({**MODEL, "activation": "relu"}),
+    "list as name": json.dumps({**MODEL, "activation": {**RELU, "name": ["relu"]}}),
+    "callable": json.dumps(
+        {**MODEL, "activation": {"name": "spec", "spec": "x", "scale": 1, "stretch": 1, "shift": 0}}
+    ),
+    "huge scale": json.dumps({**MODEL, "activation": {**RELU, "scale": 1e300}}),
+    "tiny stretch": json.dumps({**MODEL, "activation": {**RELU, "stretch": 1e-300}}),
+    "huge variance": json.dumps({**MODEL, "recurrent": 1e300}),
+    "not a number": json.dumps({**MODEL, "recurrent": float("nan")}),
+    "text as number": json.dumps({**MODEL, "recurrent": "0.2"}),
+    "list as number": json.dumps({**MODEL, "recurrent": list(range(100_000))}),
+    "20 000 kinks": json.dumps({**MODEL, "activation": piecewise(20_000)}),
+    "nested kinks": json.dumps({**MODEL, "activation": {**piecewise(1), "kinks": [[[[0]]]], "slopes": [1, [2]]}}),
+    "many layers": json.dumps({"model": "Explicit", "activations": [RELU] * 20_000}),
+    "layers as text": json.dumps({"model": "Explicit", "activations": "relu"}),
+    "no layers": json.dumps({"model": "Explicit", "activations": []}),
+    "unknown field": json.dumps({**MODEL, "client": "tcp://x"}),
+    "long": '{"model": "DEQ", "x": "' + "y" * (17 << 20) + '"}',
+    "not UTF-8": "\udcff",
+    "match without parts": json.dumps({"match": {}, "closeness": []}),
+    "match of numbers": json.dumps({"match": 3, "closeness": 4, "data": 5}),
+}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_damaged_model_files(name: str, run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "model.json"
+    path.write_bytes(MODELS[name].encode("utf-8", "surrogateescape"))
+    np.save(tmp_path / "X.npy", X)
+    commands: list[tuple[Any, ...]] = [("show", path)]
+    commands.append(("kernel", tmp_path / "X.npy", "--model", path, "--out", tmp_path / "K.npy"))
+    for command in commands:
+        result = at_once(lambda command=command: run(*command))
+        assert (result.code, result.out, result.err.count("\n")) == (2, "", 1), result
+        assert len(result.err) < 2100
+
+
+def test_as_many_kinks_as_are_possible_are_quick(tmp_path: Path, run: Run) -> None:
+    path = tmp_path / "model.json"
+    path.write_text(json.dumps({**MODEL, "activation": piecewise(128)}), encoding="utf-8")
+    assert at_once(lambda: run("show", path)).code == 0
+
+
+@pytest.fixture
+def network(tmp_path: Path) -> Path:
+    nn = pytest.importorskip("notsodeep.nn")
+    return Path(nn.save(nn.DEQNet(nsd.DEQ("relu", 0.1, 0.8), 3, 8), tmp_path / "net.safetensors"))
+
+
+def rewritten(path: Path, **changes: Any) -> None:
+    """Change the description or the tensors of a network file, without a checksum, as version 0.1.0 wrote it."""
+    import safetensors.torch
+
+    from notsodeep.nn import export
+
+    tensors, content = export.unpacked(path, "notsodeep-network")
+    assert content is not None
+    tensors |= {name: value for name, value in changes.items() if name in tensors}
+    content |= {name: value for name, value in changes.items() if name not in tensors}
+    safetensors.torch.save_file(tensors, path, {"notsodeep-network": json.dumps(content)})
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"width": 40_000},
+        {"in_features": 10**9},
+        {"out_features": 10**9},
+        {"width": [8]},
+        {"width": True},
+        {"dtype": "float16"},
+        {"dtype": []},
+        {"options": []},
+        {"options": {"solver": "anderson", "on_failure": "warn", "memory": 10**8}},
+        {"options": {"solver": "anderson", "on_failure": "warn", "max_iter": 10**12}},
+        {"options": {"solver": "anderson", "on_failure": "warn", "seed": 1}},
+        {"options": {"solver": "anderson", "on_failure": "os.system"}},
+        {"options": {"solver": "anderson"}},
+        {"model": []},
+        {"model": nsd.Explicit(["relu"]).to_dict()},
+        {"model": nsd.ConvDEQ("relu", 0.1, 0.8).to_dict()},
+    ],
+    ids=str,
+)
+def test_network_files_that_describe_something_else(network: Path, change: dict[str, Any]) -> None:
+    from notsodeep import nn
+
+    rewritten(network, **change)
+    with pytest.raises(InputError, match="is damaged"):
+        at_once(lambda: nn.load(network))
+
+
+def test_network_files_without_finite_weights(network: Path) -> None:
+    import torch
+
+    from notsodeep import nn
+
+    for value in (torch.full((8, 8), torch.nan), torch.full((8, 8), torch.inf), torch.zeros(8, 8).double()):
+        rewritten(network, recurrent=value)
+        with pytest.raises(InputError, match="recurrent does not hold finite numbers in float32"):
+            nn.load(network)
+
+
+def test_network_files_have_a_checksum(network: Path) -> None:
+    from notsodeep import nn
+
+    whole = network.read_bytes()
+    network.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
+    with pytest.raises(InputError, match="was changed after it was written"):
+        nn.load(network)
+    network.write_bytes(struct.pack("<Q", 1 << 40) + whole[8:])
+    with pytest.raises(InputError, match="its header is too long"):
+        at_once(lambda: nn.load(network))
+
+
+def test_what_is_read_is_what_was_written(tmp_path: Path) -> None:
+    arrays = {"a": X, "b": np.asfortranarray(X), "c": np.array("text"), "d": np.arange(3) > 1, "e": np.zeros((0, 3))}
+    np.savez_compressed(tmp_path / "a.npz", **arrays)
+    with Npz(tmp_path / "a.npz") as archive_:
+        assert archive_.names == list("abcde")
+        for name, array in arrays.items():
+            np.testing.assert_array_equal(archive_[name], array)
+            assert archive_[name].dtype == array.dtype
+            assert archive_[name].flags.writeable
+        assert archive_.get("f") is None
+        with pytest.raises(ValueError, match="no array called 'f'"):
+            _ = archive_["f"]
+    np.save(tmp_path / "a.npy", np.asfortranarray(X))
+    np.testing.assert_array_equal(npy_file(tmp_path / "a.npy"), X)
+
+
+def test_limits_follow_the_size_of_the_file_and_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    reading.affordable(60 << 20, 10)
+    reading.affordable(1 << 30, 100 << 20)
+    with pytest.raises(ValueError, match=r"it would unpack from 1\.05 MB to 1\.07 GB"):
+        reading.affordable(1 << 30, 1 << 20)
+    monkeypatch.setattr(reading, "available_memory", lambda: 10**6)
+    with pytest.raises(ValueError, match="it needs 2 MB of memory and 1 MB are free"):
+        reading.affordable(2 * 10**6, 10**6)
+
+
+def test_compressed_bytes_are_as_long_as_they_say() -> None:
+    packed = zlib.compress(bytes(1000))
+    assert reading.inflate(packed, 1000) == bytes(1000)
+    for size, word in ((999, "more"), (1001, "less")):
+        with pytest.raises(ValueError, match=f"unpacks to {word} than the {size} bytes"):
+            reading.inflate(packed, size)
+    with pytest.raises(ValueError, match="incorrect header"):
+        reading.inflate(b"no", 3)
+
+
+def test_json() -> None:
+    assert json_text('{"a": [1, -2.5, NaN]}')["a"][:2] == [1, -2.5]
+    assert json_text("9" * 40) == int("9" * 40)
+    for text, reason in (("9" * 41, "an integer of 41 digits"), ("[" * 99_999, "nested too deeply"), ("{", "not JSON")):
+        with pytest.raises(ValueError, match=reason):
+            json_text(text)
