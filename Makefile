@@ -9,7 +9,7 @@ TORCH  := $(shell grep '^torch==' constraints.txt)
 SINGLE := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1 NUMBA_NUM_THREADS=1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo readme test slow data reproduce lint format bench docs clean
+.PHONY: help setup demo readme test slow portable data reproduce lint format bench docs clean
 
 help:  ## List the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -43,6 +43,9 @@ test: setup  ## Run the tests
 
 slow: setup  ## Run the tests left out of `make test`
 	$(SINGLE) $(BIN)/python -m pytest -n 2 -m slow $(ARGS)
+
+portable: setup  ## Run the tests as other processors round them: every environment this machine can imitate
+	$(BIN)/python scripts/portable.py $(ARGS)
 
 data: setup  ## Fetch MNIST, Fashion-MNIST and CIFAR-10 and run the tests that need them
 	@$(BIN)/notsodeep data fetch all || echo "WARNING: no source could be reached; tests that need these sets are skipped"
