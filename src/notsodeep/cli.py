@@ -12,7 +12,7 @@ from rich.console import Console
 
 from notsodeep import __version__
 from notsodeep.checks import InputError, MissingExtraError, NotConvergedError
-from notsodeep.commands import bench, data, fit, kernel, match, predict, reproduce, show, train
+from notsodeep.commands import bench, data, fit, forecast, kernel, match, predict, reproduce, show, train
 from notsodeep.commands.console import Commands
 
 __all__ = ["app", "main"]
@@ -27,6 +27,7 @@ app = typer.Typer(
 )
 app.command("match")(match.match)
 app.command("show")(show.show)
+app.command("forecast")(forecast.forecast)
 app.command("kernel")(kernel.kernel)
 app.command("verify")(kernel.verify)
 app.command("train")(train.train)
