@@ -206,6 +206,16 @@ def test_command_prints_curves(run: Run, file):
     assert run("forecast", "--mixture", file, "--n", 300, "--n", 600, "--json").json["n"] == [300, 600]
 
 
+def test_command_takes_a_width(run: Run, file, tmp_path):
+    result = run("forecast", "--mixture", file, "--n", 600, "--ridge", 0.05, "--width", 600)
+    assert "readout at width 600" in result.out
+    network = nsd.match(RELU, tau0=1.0).network.save(tmp_path / "network.json")
+    options = ("--mixture", file, "--n", 600, "--ridge", 0.05, "--json")
+    content = run("forecast", "--model", network, *options, "--width", 500, "--width", 10**7).json
+    assert content["width"] == [500, 10**7]
+    assert content["accuracy"] < run("forecast", "--model", network, *options).json["accuracy"] - 1e-3
+
+
 def test_command_takes_networks_and_data(run: Run, file, tmp_path):
     network = nsd.match(RELU, tau0=1.0).network.save(tmp_path / "network.json")
     content = run("forecast", "--model", network, "--mixture", file, "--n", 600, "--ridge", 0.05, "--json").json

@@ -30,6 +30,9 @@ def forecast(
     input: Annotated[float, typer.Option(help="Variance σ_b² of the input weights.")] = 0.8,
     model: Annotated[Path | None, typer.Option(help="A model file, in place of the four options above.")] = None,
     kind: Annotated[str, typer.Option(help="ck, nngp, ntk, ntk_frozen_input or ntk_injected.")] = "ck",
+    width: Annotated[
+        list[int] | None, typer.Option(help="Readout of a random network of this width; repeat for each hidden layer.")
+    ] = None,
     covariance: Annotated[
         str, typer.Option(help="How data gives covariances: ledoit-wolf, oas or spectrum.")
     ] = "ledoit-wolf",
@@ -45,6 +48,8 @@ def forecast(
         raise InputError("pass either --mixture file.json or --data")
     network: Any = load_model(model) if model else DEQ(parse_activation(activation, param or []), recurrent, input)
     options: dict[str, Any] = {"ridge": _ridges(ridge or ["best"]), "kind": kind}
+    if width:
+        options["width"] = width[0] if len(width) == 1 else width
     if mixture is not None:
         if not n:
             raise InputError("n is missing; pass --n, the number of training samples")
@@ -63,9 +68,10 @@ def forecast(
         warnings.simplefilter("ignore", TheoryWarning)  # the reasons are printed below
         found = predict(network, n=sizes, **options)
     if json:
-        emit({"model": network.to_dict(), "source": str(mixture or data), **found.to_dict()})
+        emit({"model": network.to_dict(), "source": str(mixture or data), "width": width, **found.to_dict()})
         return
-    say(*wrapped("network", f"{network}, {kind}"), *wrapped("data", str(mixture or data)), *wrapped("", text))
+    of_width = f"readout at width {' × '.join(map(str, width))}" if width else kind
+    say(*wrapped("network", f"{network}, {of_width}"), *wrapped("data", str(mixture or data)), *wrapped("", text))
     c = found.weights
     say(f"numbers    c1 = {number(c.c1)}, c2 = {number(c.c2)}, c3 = {number(c.c3)}, d = {number(c.d)}", "")
     _points(found) if np.ndim(found.accuracy) else _one(found)

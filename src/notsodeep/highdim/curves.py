@@ -10,7 +10,7 @@ from scipy.optimize import minimize_scalar
 
 from notsodeep.checks import InputError, choice, matrix
 from notsodeep.highdim.decisions import decide
-from notsodeep.highdim.ridge import KernelRidge
+from notsodeep.highdim.ridge import System
 
 __all__ = ["Curve", "best_ridge", "confusion", "curve", "sample_sizes", "target_table"]
 
@@ -40,7 +40,7 @@ class Curve(NamedTuple):
     confusion: Array
 
 
-def curve(system: KernelRidge, n: Array, ridge: Array | str, targets: Array) -> Curve:
+def curve(system: System, n: Array, ridge: Array | str, targets: Array) -> Curve:
     """Respond at every point of the broadcast arrays, each solution being the guess of the next."""
     if isinstance(ridge, str):
         ridge = np.array([best_ridge(system, float(size), targets) for size in n.flat]).reshape(n.shape)
@@ -63,7 +63,7 @@ def confusion(means: Array, covariances: Array, targets: Array) -> Array:
     return np.stack([decide(mean, spread, targets) for mean, spread in flat]).reshape(*shape, len(targets))
 
 
-def best_ridge(system: KernelRidge, n: float, targets: Array) -> float:
+def best_ridge(system: System, n: float, targets: Array) -> float:
     """The ridge with the largest predicted accuracy; with the least squared error where the accuracy does not move."""
     guess: Array | None = None
 
@@ -74,7 +74,7 @@ def best_ridge(system: KernelRidge, n: float, targets: Array) -> float:
         squares = np.sum((targets - means) ** 2, axis=1) + np.trace(covariances, axis1=1, axis2=2)
         return 1 - float(system.proportions @ right), float(system.proportions @ squares)
 
-    low, high = (np.log(system.weights.d) + decade * np.log(10) for decade in _DECADES)
+    low, high = (np.log(system.scale) + decade * np.log(10) for decade in _DECADES)
     grid = np.linspace(low, high, _GRID)
     table = np.array([errors(point) for point in grid])
     column = 0 if np.ptp(table[:, 0]) > 1e-6 else 1

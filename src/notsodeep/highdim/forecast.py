@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, TypeAlias
@@ -12,9 +13,10 @@ from numpy.typing import ArrayLike, NDArray
 from notsodeep.checks import InputError, choice
 from notsodeep.highdim.coefficients import Weights, coefficients
 from notsodeep.highdim.curves import Curve, confusion, curve, sample_sizes, target_table
+from notsodeep.highdim.features import FeatureRidge
 from notsodeep.highdim.fitted import Described, HeldOut, Samples, fit, held_out
 from notsodeep.highdim.mixture import Mixture
-from notsodeep.highdim.ridge import KernelRidge
+from notsodeep.highdim.ridge import KernelRidge, System
 from notsodeep.highdim.validity import outside_theory, warn_outside
 from notsodeep.models import DEQ, Explicit
 
@@ -135,6 +137,7 @@ def forecast(
     kind: str = "ck",
     *,
     targets: ArrayLike | str = "one-hot",
+    width: int | Sequence[int] | None = None,
     X: ArrayLike | None = None,
     y: ArrayLike | None = None,
     covariance: str = "ledoit-wolf",
@@ -162,12 +165,16 @@ def forecast(
         As in :func:`equivalent`.
     targets : ``"one-hot"``, ``"sign"``, or array (K,) or (K, outputs)
         η_a. ``"sign"`` gives −1 and +1 to two classes.
+    width : int, or one for each hidden layer
+        Train the readout of a network of this width with random weights, instead of its infinitely wide kernel:
+        α = (FFᵀ + ridge·I)⁻¹ y for features F (n, width). The error peaks at width = n. Only for ``kind="ck"``.
     X, y : array (n, p) and (n,)
         Data from which the mixture is estimated, as the kernel would get it; centre it first.
     covariance : {"ledoit-wolf", "oas", "spectrum"}
         How: shrunk covariances of every class, or the population spectrum of C° with classes proportional to it.
     holdout : float
-        Share of the data on which a forecast from the rest is checked, see ``Forecast.check``; 0 for no check.
+        Share of the data on which a forecast from the rest is checked, see ``Forecast.check``; 0 for no check. With
+        a width there is none.
     seed : int
         Of that split.
 
@@ -182,6 +189,8 @@ def forecast(
     >>> nsd.forecast(deq, mix, n=[300, 600, 1200], ridge=0.05).accuracy.round(3)
     array([0.941, 0.948, 0.957])
     """
+    if width is not None and kind != "ck":
+        raise InputError(f"kind={kind!r} has no readout of finite width; pass kind='ck', or no width")
     samples = _samples(mixture, X, y)
     levels = _levels(ridge)
     if samples is not None:
@@ -196,12 +205,15 @@ def forecast(
 
     def along(part: Described, size: Array) -> tuple[Weights, Curve]:
         weights = coefficients(model, part.stats.tau0).weights(kind)
-        return weights, curve(KernelRidge.of(weights, part.stats, part.population), size, levels, goals)
+        system: System = KernelRidge.of(weights, part.stats, part.population)
+        if width is not None:
+            system = FeatureRidge.of(model, width, part.stats, part.population)
+        return weights, curve(system, size, levels, goals)
 
     weights, found = along(known, sizes)
     reasons = outside_theory(known.stats, known.population.mean_products(), float(sizes.min()))
     check = None
-    if samples is not None and holdout:
+    if samples is not None and holdout and width is None:
         check = held_out(
             model, samples, lambda part, size: along(fit(part, covariance), size)[1], goals, kind, holdout, seed
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +14,7 @@ from notsodeep.highdim.coefficients import Weights
 from notsodeep.highdim.fixed_point import Population, solve
 from notsodeep.highdim.statistics import Statistics
 
-__all__ = ["KernelRidge", "Response", "scores"]
+__all__ = ["KernelRidge", "Response", "System", "scores"]
 
 Array: TypeAlias = NDArray[Any]
 
@@ -35,6 +35,24 @@ class Response(NamedTuple):
     covariances: Array
     gains: Array
     delta: Array
+
+
+class System(Protocol):
+    """What can be asked for the law of its scores."""
+
+    @property
+    def proportions(self) -> Array:
+        """n_a/n, shape (K,)."""
+        ...
+
+    @property
+    def scale(self) -> float:
+        """Size of the ridges that matter."""
+        ...
+
+    def respond(self, n: float, ridge: float, targets: Array, guess: Array | None = None) -> Response:
+        """The law of the scores of a new sample."""
+        ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,6 +93,11 @@ class KernelRidge:
             stats.proportions,
         )
 
+    @property
+    def scale(self) -> float:
+        """d, the diagonal of the kernel."""
+        return self.weights.d
+
     def level(self, ridge: float) -> float:
         """z = d − τ₀²c₁ + ridge, a lower bound on the eigenvalues of the system."""
         z = self.shift + ridge
@@ -113,7 +136,9 @@ class KernelRidge:
         bends = np.zeros((k, k + 1, k + 1))
         bends[:, :k, :k] = (c1 * z) ** 2 / p * resolved.curved
         gains = 1 / (z * (1 + c1 * delta))
-        return Response(*scores(system, bends, coupling, sizes * gains, self.norm_variance, targets), gains, delta)
+        return Response(
+            *scores(system, bends, coupling, sizes * gains, self.norm_variance[:, None], targets), gains, delta
+        )
 
 
 def scores(
@@ -123,24 +148,27 @@ def scores(
 
     Parameters
     ----------
-    system : array (K+1, K+1)
-        D.
-    bends : array (K, K+1, K+1)
+    system : array (K+q, K+q)
+        D, for K classes and q fluctuations of norms.
+    bends : array (K, K+q, K+q)
         What s contributes to the covariance of each class: L_a = sᵀ bends_a s + ….
     coupling : array (K, K)
         N.
-    weights, norm_variance : array (K,)
-        n_a q_a and v_a.
+    weights : array (K,)
+        n_a q_a.
+    norm_variance : array (K, q)
+        v_a of each fluctuation.
     targets : array (K, outputs)
         η.
     """
     k = weights.size
     gamma = np.append(weights, weights @ norm_variance)[:, None]
-    goal = np.vstack([targets, np.zeros((1, targets.shape[1]))])
-    score = system @ np.linalg.solve(np.eye(k + 1) + gamma * system, gamma * goal)
-    means, slope = score[:k], score[k]
+    goal = np.zeros((len(system), targets.shape[1]))
+    goal[:k] = targets
+    score = system @ np.linalg.solve(np.eye(len(system)) + gamma * system, gamma * goal)
+    means, slopes = score[:k], score[k:]
     pull, rest = gamma * (goal - score), targets - means
-    of_norm = norm_variance[:, None, None] * np.outer(slope, slope)
+    of_norm = np.einsum("aq,qi,qj->aij", norm_variance, slopes, slopes)
     own = np.einsum("bi,abc,cj->aij", pull, bends, pull)
     others = np.tensordot(coupling, rest[:, :, None] * rest[:, None, :] + of_norm, 1)
     linear = np.linalg.solve(np.eye(k) - coupling, (own + others).reshape(k, -1)).reshape(own.shape)
