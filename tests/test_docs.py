@@ -89,6 +89,30 @@ def test_the_gallery_shows_what_was_reproduced(tmp_path: Path) -> None:
     assert "unfinished" not in text
 
 
+def test_the_gallery_keeps_what_was_not_run_again(tmp_path: Path) -> None:
+    docs = tmp_path / "docs"
+    for time, names in (("first", ("fk20-fig1", "ling24-fig1")), ("second", ("forecast", "ling24-fig1"))):
+        for name in names:
+            ours = {"paper": "ours", "claimed_by": "theory", "checks": [MISPRINT]} if name == "forecast" else {}
+            folder = tmp_path / time / name
+            folder.mkdir(parents=True)
+            content = record(name, assumptions=["all"], we_measure=f"{time} time", **ours)
+            (folder / "verdict.json").write_text(json.dumps(content), encoding="utf-8")
+            (folder / "figure.png").write_bytes(time.encode())
+        text = gallery.write(tmp_path / time, docs).read_text(encoding="utf-8")
+    assert [line.split("]")[0] for line in text.splitlines() if line.startswith("| [")] == [
+        *("| [fk20-fig1", "| [forecast", "| [ling24-fig1")
+    ]
+    assert text.count("first time") == 1
+    assert text.count("second time") == 2
+    pictures = {path.name: path.read_text() for path in (docs / "gallery").iterdir()}
+    assert pictures == {"fk20-fig1.png": "first", "forecast.png": "second", "ling24-fig1.png": "second"}
+    assert text.count("**Theory says:**") == 1
+    assert "    - slope: theory −1/2, here 0; a misprint" in text
+    assert text.count("What was chosen:") == 1
+    assert gallery.write(tmp_path / "nothing", docs).read_text(encoding="utf-8") == text
+
+
 def test_an_empty_gallery_is_a_page_too(tmp_path: Path) -> None:
     assert gallery.write(tmp_path / "nothing", tmp_path).read_text(encoding="utf-8").startswith("# Gallery")
 

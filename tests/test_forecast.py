@@ -397,6 +397,26 @@ def test_targets_and_classes_can_be_renamed():
     assert forecast(RELU, mixture, n=100, ridge=0.1, targets=[0.0, 1.0, 5.0]).means.shape == (3, 1)
 
 
+def test_sensitivity_is_the_change_of_accuracy():
+    mixture = oracle.two_classes(300, 1.2, oracle.swapped_halves(300, 0.4))
+    found = nsd.forecast(RELU, mixture, n=[300, 1200], ridge=0.02)
+    stats = mixture.statistics()
+    for name in ("c1", "c2", "c3", "d"):
+        moved = found.weights._replace(**{name: 1.002 * getattr(found.weights, name)})
+        response = KernelRidge.of(moved, stats, mixture.population).respond(1200, 0.02, np.eye(2))
+        right = [
+            norm.cdf(abs(m[0] - m[1]) / math.sqrt(np.array([1, -1]) @ c @ [1, -1]))
+            for m, c in zip(*response[:2], strict=True)
+        ]
+        change = (np.mean(right) - found.accuracy[1]) / 0.002
+        assert getattr(found.sensitivity, name)[1] == pytest.approx(change, rel=0.05, abs=1e-4), name
+    # multiplying all numbers and the ridge by one factor changes nothing
+    twice = nsd.forecast(RELU, mixture, n=1200, ridge=1e-9)
+    assert sum(twice.sensitivity) == pytest.approx(0, abs=1e-6)
+    with pytest.raises(nsd.InputError, match="depends on more than four numbers"):
+        _ = nsd.forecast(RELU, mixture, n=300, ridge=0.02, width=300).sensitivity
+
+
 def test_negative_ridges_down_to_the_smallest_eigenvalue():
     mixture = oracle.two_classes(300, 2, [1.0, 1.0])
     found = nsd.forecast(RELU, mixture, n=200, ridge=-0.03)
