@@ -19,6 +19,7 @@ HOLDS = {
     "choosing.md": "assert m.exact",
     "theory.md": "assert np.linalg.norm(exact - theory, 2) < 0.1 * np.linalg.norm(exact, 2)",
     "kernels.md": "assert info.error < 1e-12",
+    "forecast.md": "assert abs(f.check.predicted - f.check.measured) < 4 * f.check.error",
     "extend.md": "assert m.exact and np.linalg.norm(G - S, 2) < 0.03 * np.linalg.norm(G, 2)",
     "training.md": "assert nn.certificate(net, X, y).holds",
 }
@@ -62,6 +63,24 @@ def record(name: str, **changes: Any) -> dict[str, Any]:
 
 
 MISPRINT = {"what": "slope", "paper": "−1/2", "measured": "0", "agrees": False, "why": "a misprint"}
+
+
+def test_the_tables_of_the_forecasts_are_those_computed_now() -> None:
+    from docs import forecast
+
+    text = (DOCS / "forecast.md").read_text(encoding="utf-8")
+    assert forecast.written(text) == text
+
+
+def test_the_forecasts_name_tests_that_exist() -> None:
+    """The derivation says which test checks a step."""
+    text = (DOCS / "forecast.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"`(test_\w+)`", text))
+    source = (ROOT / "tests" / "test_forecast.py").read_text(encoding="utf-8")
+    assert len(named) >= 10
+    assert [name for name in sorted(named) if f"def {name}(" not in source] == []
+    for path in re.findall(r"`(tests/\w+\.py)`", text):
+        assert (ROOT / path).is_file(), path
 
 
 def test_the_gallery_shows_what_was_reproduced(tmp_path: Path) -> None:
