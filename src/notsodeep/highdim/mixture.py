@@ -188,7 +188,7 @@ class Mixture:
             for b in range(a + 1):
                 one, two = self.covariances[a], self.covariances[b]
                 one, two = (one, two) if one.ndim == two.ndim else (_diagonal(one), _diagonal(two))
-                table[a, b] = table[b, a] = np.sum(one * two) / self.p
+                table[a, b] = table[b, a] = np.vdot(one, two) / self.p
         return table
 
     def _directions(self, proportions: Array) -> Directions:

@@ -65,11 +65,11 @@ class Dense:
 
     Attributes
     ----------
-    covariances : array (K, p, p)
+    covariances : sequence of K arrays (p, p)
     means : array (K, p)
     """
 
-    covariances: Array = field(repr=False)
+    covariances: Sequence[Array] = field(repr=False)
     means: Array = field(repr=False)
 
     @property
@@ -81,7 +81,7 @@ class Dense:
         return 1e-10 if self.p <= _SMALL else 4e-3
 
     def mean_variances(self) -> Array:
-        return np.einsum("aii->a", self.covariances) / self.p
+        return np.array([np.trace(spread) for spread in self.covariances]) / self.p
 
     def mean_products(self) -> Array:
         return self.means @ self.means.T / self.p
@@ -91,11 +91,13 @@ class Dense:
             return solve(self._probed, c1, z, loads, guess).delta
         return solve(self.diagonal, c1, z, loads).delta if guess is None else guess
 
-    def factorised(self, z: float, theta: Array) -> tuple[Array, Array]:
+    def factorised(self, z: float, theta: Array) -> tuple[Sequence[Array], Array]:
         """C_a and the lower factor L of zI + Σ θ_a C_a, in the precision that this point deserves."""
         single = self.p > _SMALL and z > _SINGLE * float(theta @ self.mean_variances())
         spreads = self._single if single else self.covariances
-        total = np.tensordot(theta.astype(spreads.dtype), spreads, 1)
+        total = spreads[0] * spreads[0].dtype.type(theta[0])
+        for weight, spread in zip(theta[1:], spreads[1:], strict=True):
+            total += spread * spread.dtype.type(weight)
         total.flat[:: self.p + 1] += z
         factorise = lapack.spotrf if single else lapack.dpotrf
         factor, failed = factorise(total.T, lower=1, overwrite_a=1)  # a transpose is in Fortran's order
@@ -105,36 +107,31 @@ class Dense:
 
     def resolve(self, z: float, theta: Array) -> Resolved:
         spreads, factor = self.factorised(z, theta)
-        transform, back_substitute = (
-            (lapack.ssygst, lapack.spotrs) if factor.dtype == np.float32 else (lapack.dsygst, lapack.dpotrs)
+        names = ("sygst", "trttp", "potrs")
+        transform, pack, substitute = (
+            getattr(lapack, f"{factor.dtype.char.replace('f', 's')}{name}") for name in names
         )
-        k, p = spreads.shape[:2]
-        traces, upper = np.empty(k), np.empty_like(spreads)
+        k, p = len(spreads), self.p
+        diagonals = np.empty((k, p))
+        triangles = np.empty((k, p * (p + 1) // 2), dtype=factor.dtype)
         for a, spread in enumerate(spreads):
-            inner, _ = transform(spread.T, factor, lower=1)
-            diagonal = np.diag(inner)
-            traces[a] = diagonal.sum(dtype=np.float64)
-            upper[a] = np.triu(inner.T, 1)
-            upper[a] *= np.sqrt(2)  # tr(S_a S_b) counts the triangle twice …
-            upper[a].flat[:: p + 1] = diagonal  # … and the diagonal once
-        flat = upper.reshape(k, -1)
-        solved, _ = back_substitute(factor, self.means.T, lower=1)  # RM
-        return Resolved(
-            traces / p,
-            (flat @ flat.T).astype(np.float64) / p,
-            self.means @ solved / p,
-            np.stack([solved.T @ (spread @ solved) for spread in spreads]).astype(np.float64) / p,
-        )
+            inner, _ = transform(spread.T, factor, lower=1)  # S_a
+            diagonals[a] = np.diag(inner)
+            triangles[a] = pack(inner, uplo="L")[0]
+        solved, _ = substitute(factor, self.means.T, lower=1)  # RM
+        both = 2 * (triangles @ triangles.T).astype(np.float64) - diagonals @ diagonals.T
+        curved = np.stack([solved.T @ (spread @ solved) for spread in spreads]).astype(np.float64)
+        return Resolved(diagonals.sum(axis=1) / p, both / p, self.means @ solved / p, curved / p)
 
     @cached_property
     def diagonal(self) -> Diagonal:
         """The diagonals alone: a first guess."""
-        variances = np.einsum("aii->ai", self.covariances)
+        variances = np.stack([np.diag(spread) for spread in self.covariances])
         return Diagonal(Directions.gather(variances, np.zeros_like(variances)), self.p)
 
     @cached_property
-    def _single(self) -> Array:
-        return self.covariances.astype(np.float32)
+    def _single(self) -> list[Array]:
+        return [spread.astype(np.float32) for spread in self.covariances]
 
     @cached_property
     def _probed(self) -> _Probed:
@@ -165,7 +162,7 @@ class _Probed:
         spreads, factor = self.exact.factorised(z, theta)
         substitute = lapack.strtrs if factor.dtype == np.float32 else lapack.dtrtrs
         back, _ = substitute(factor, self._signs, lower=1, trans=1)
-        inner, _ = substitute(factor, np.column_stack(list(spreads @ back)), lower=1)
+        inner, _ = substitute(factor, np.column_stack([spread @ back for spread in spreads]), lower=1)
         k, size = len(spreads), self._signs.size
         flat = np.stack(np.split(inner, k, axis=1)).reshape(k, -1).astype(np.float64)
         nothing = np.zeros((k, k, k))
@@ -187,19 +184,19 @@ def population_of(covariances: Sequence[Array], means: Array) -> Population:
     p = means.shape[1]
     if all(spread.ndim == 1 for spread in covariances):
         return Diagonal(Directions.gather(np.stack(covariances), means), p)
-    full = np.stack([np.diag(spread) if spread.ndim == 1 else spread for spread in covariances])
+    full = [np.diag(spread) if spread.ndim == 1 else np.ascontiguousarray(spread) for spread in covariances]
     if not _commute(full):
         return Dense(full, means)
     weights = 1 + np.random.default_rng(0).random(len(full))  # generic: different eigenspaces stay different
-    _, basis = np.linalg.eigh(np.tensordot(weights, full, 1))
+    _, basis = np.linalg.eigh(sum(weight * spread for weight, spread in zip(weights, full, strict=True)))
     variances = np.stack([np.einsum("ij,ij->j", basis, spread @ basis) for spread in full])
     return Diagonal(Directions.gather(np.maximum(variances, 0.0), means @ basis), p)
 
 
-def _commute(covariances: Array) -> bool:
+def _commute(covariances: Sequence[Array]) -> bool:
     """C_aC_b = C_bC_a for all pairs, tested on a random vector."""
     vector = np.random.default_rng(1).standard_normal(covariances[0].shape[0])
-    images = covariances @ vector
+    images = [spread @ vector for spread in covariances]
     for a, one in enumerate(covariances):
         for b, two in enumerate(covariances[:a]):
             first, second = one @ images[b], two @ images[a]
