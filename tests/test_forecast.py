@@ -115,6 +115,24 @@ def test_coupling_is_the_derivative_of_the_fixed_point_map(name):
     np.testing.assert_allclose(resolved.curved, [M.T @ R @ c @ R @ M for c in covariances], atol=1e-15)
 
 
+@pytest.mark.parametrize("seed", range(40))
+def test_the_fixed_point_is_found_from_everywhere(seed):
+    """z down to 1e-10, n = p among the loads, null directions, and guesses wrong by six orders of magnitude."""
+    rng = np.random.default_rng(seed)
+    k, directions = int(rng.integers(1, 6)), int(rng.integers(2, 40))
+    variances = np.exp(rng.uniform(0, 3) * rng.standard_normal((k, directions)))
+    variances[:, : int(rng.integers(0, directions // 2 + 1))] = 0
+    fractions = rng.dirichlet(np.ones(directions))
+    population = traces.Diagonal(Directions(fractions, variances, np.zeros((directions, k, k))), 1000)
+    c1, z = 10 ** rng.uniform(-3, 1), 10 ** rng.uniform(-10, 4)
+    loads = rng.dirichlet(np.ones(k)) * (1 if seed % 3 == 0 else 10 ** rng.uniform(-2, 2))
+    guess = None if seed % 2 else variances.mean(axis=1) * 10 ** rng.uniform(-6, 6)
+    found = fixed_point.solve(population, c1, z, loads, guess)
+    image = population.resolve(z, c1 * loads / (1 + c1 * found.delta)).traces
+    np.testing.assert_allclose(found.delta, image, rtol=1e-8)
+    assert np.abs(np.linalg.eigvals(found.coupling)).max() < 1
+
+
 def test_equivalents_are_the_average_of_draws():
     """q_a, tr(C_aQ̃), the form in the means, QWC WᵀQ and Q̃CQ̃, averaged over 60 draws; their gap falls with p."""
     c1, z, gaps = 0.5, 0.3, []

@@ -13,7 +13,7 @@ __all__ = ["Fixed", "Population", "Resolved", "solve"]
 
 Array: TypeAlias = NDArray[Any]
 
-_STEPS = 200
+_STEPS = 100
 
 
 class Resolved(NamedTuple):
@@ -89,8 +89,8 @@ def solve(population: Population, c1: float, z: float, loads: Array, guess: Arra
     """Solve δ_a = tr(C_a Q̃)/p, Q̃ = (zI + c₁ Σ_b (n_b/p) C_b/(1 + c₁δ_b))⁻¹ by Newton's method.
 
     The right-hand side is increasing and concave in δ, and N is its derivative. From δ_a = tr(C_a)/(pz), which is
-    above the solution, Newton's method therefore falls to it monotonically. From a guess below it a step may
-    fail; the plain iteration, which converges from everywhere, then takes its place.
+    above the solution, Newton's method therefore falls to it monotonically. A guess below it may lie where N has a
+    spectral radius above 1; the iteration then begins again from above.
 
     Parameters
     ----------
@@ -104,16 +104,19 @@ def solve(population: Population, c1: float, z: float, loads: Array, guess: Arra
     """
     ceiling = population.mean_variances() / z
     guess = population.start(c1, z, loads, guess)
-    delta = ceiling if guess is None else np.minimum(guess, ceiling)
+    delta, moved = ceiling if guess is None else np.minimum(guess, ceiling), np.inf
     for _ in range(_STEPS):
         damping = 1 / (1 + c1 * delta)
         resolved = population.resolve(z, c1 * loads * damping)
         coupling = resolved.products * (c1**2 * loads * damping**2)
-        step = resolved.traces - delta
-        if np.abs(np.linalg.eigvals(coupling)).max() < 1:
-            newton = np.linalg.solve(np.eye(delta.size) - coupling, step)
-            step = newton if (delta + newton > 0).all() else step
+        if np.abs(np.linalg.eigvals(coupling)).max() >= 1:
+            delta = ceiling
+            continue
+        step = np.linalg.solve(np.eye(delta.size) - coupling, resolved.traces - delta)
         old, delta = delta, np.minimum(delta + step, ceiling)
+        if (delta <= 0).any():
+            delta = ceiling
+            continue
         moved = float(np.abs(delta - old).max() / delta.max())
         if moved <= population.tolerance:
             return Fixed(delta, coupling, resolved)

@@ -31,7 +31,7 @@ class Diagonal:
 
     directions: Directions
     p: int
-    tolerance: ClassVar[float] = 1e-13
+    tolerance: ClassVar[float] = 1e-12
 
     def mean_variances(self) -> Array:
         return self.directions.variances @ self.directions.fractions
