@@ -54,7 +54,8 @@ def _panel(axis: Any, rows: Sequence[Row], panel: str) -> None:
         for wide in (False, True):
             part = [row for row in select(rows, network=network) if bool(row["width"]) == wide]
             if part:
-                _line(axis, part, column, unit, look["color"], wide and panel != "width", network == "deq")
+                below = network == "deq" and not wide  # the lines of a DEQ and of its design coincide
+                _line(axis, part, column, unit, look["color"], wide and panel != "width", below)
                 _dots(axis, part, column, unit, look, network, wide and panel != "width")
     axis.set(xlabel=label, title=title)
     if panel != "recurrence":
@@ -84,7 +85,7 @@ def _line(axis: Any, rows: Sequence[Row], column: str, unit: float, color: str, 
     for place in grid:
         moved = {**settings, column: round(place) if column in ("n", "width") else float(place)}
         values.append(100 * predicted(**moved)["predicted"])
-    thick = 1.4 if dashed else 4.5 if below else 1.8  # the lines of a DEQ and of its design coincide
+    thick = 1.4 if dashed else 4.5 if below else 1.8
     axis.plot(grid / unit, values, color=color, ls="--" if dashed else "-", lw=thick, alpha=0.55 if below else 1)
 
 
