@@ -537,3 +537,27 @@ def test_populations_report_their_moments():
     np.testing.assert_allclose(
         mixture.population.mean_variances(), [np.trace(c) / 60 for c in mixture.covariances], rtol=1e-12
     )
+
+
+@pytest.mark.usefixtures("benchmarks")
+def test_the_benchmark_runs_and_its_verdict_can_fail():
+    import importlib
+
+    script = importlib.import_module("forecast_against_exact_kernels")
+    result = script.run(quick=True)
+    assert [row["p"] for row in result["rows"]] == [50, 100, 150]
+    good = [
+        {
+            **{"p": p, "accuracy off by, points": 60 / p, "without it": 50 / p},
+            **{"means off by, %": 400 / p, "deviations off by, %": 300 / p},
+        }
+        for p in (200, 400, 800)
+    ]
+    assert script.judge(good).startswith("met: 0.07 points")
+    for change in (
+        {"accuracy off by, points": 0.8},
+        {"means off by, %": 6.0},
+        {"deviations off by, %": 5.1},
+        {"without it": 0.3},  # no longer falls
+    ):
+        assert script.judge([*good[:-1], {**good[-1], **change}]).startswith("missed"), change

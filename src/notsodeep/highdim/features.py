@@ -204,7 +204,7 @@ def _explicit(
     tau, base, norms, overlaps = stats.tau0, population, _Norms.of(stats), stats.T / stats.p
     for depth, (phi, width) in enumerate(zip(model.centered(tau).activations, widths, strict=True), 1):
         m = moments(phi, tau)
-        noise, bends = m.power - m.slope**2 * tau**2, norms.bends(m.curvature, overlaps)
+        noise, bends = max(m.power - m.slope**2 * tau**2, 0.0), norms.bends(m.curvature, overlaps)
         base = layer = Layer(base, width, m.slope**2, noise, 0.0, bends)
         if depth < len(widths):
             norms = norms.extended(m.power_curvature / 2, 1.0, _square_variance(phi, tau) / width)
@@ -218,7 +218,8 @@ def _recurrent(model: DEQ, width: int, stats: Statistics, population: Population
     known = coefficients(model, stats.tau0)
     assert isinstance(known, DEQCoefficients)
     m, rate = known.moments, model.recurrent
-    parts = (population, width, m.slope**2 * model.input, m.power - m.slope**2 * known.tau**2, m.slope**2 * rate)
+    noise = max(m.power - m.slope**2 * known.tau**2, 0.0)  # 0 for a linear φ
+    parts = (population, width, m.slope**2 * model.input, noise, m.slope**2 * rate)
     phi = model.centered(stats.tau0).activation
     # ‖u‖² = σ_a²‖z‖² + σ_b²‖x‖² and ‖z‖² = E[(φ²)'']/2 ‖u‖² + ζ give α₄ψ + (σ_a²/σ_b²)α₄ζ
     spread = _square_variance(phi, known.tau) / width
