@@ -275,7 +275,7 @@ def test_training_holds_out_the_sets_own_test_part(run: Run, tmp_path: Path) -> 
         (["match", "--activation", "leaky_relu", "--param", "b=low"], "'low' is not a number"),
         (["match", "--family", "leaky"], "did you mean 'leaky_relu'?"),
         (["mach"], "command='mach' is not known; did you mean 'match'?"),
-        (["frobnicate"], "is not known (choose from match, show, kernel, verify"),
+        (["frobnicate"], "(choose from match, show, forecast, kernel, verify"),
         (["data", "lits"], "did you mean 'list'? (choose from list, fetch, info)"),
         (["reproduce", "ling24-fg1"], "did you mean 'ling24-fig1'? (see notsodeep reproduce --list)"),
         (["show", "absent.json"], "does not exist"),

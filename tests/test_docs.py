@@ -19,6 +19,7 @@ HOLDS = {
     "choosing.md": "assert m.exact",
     "theory.md": "assert np.linalg.norm(exact - theory, 2) < 0.1 * np.linalg.norm(exact, 2)",
     "kernels.md": "assert info.error < 1e-12",
+    "forecast.md": "assert abs(f.check.predicted - f.check.measured) < 4 * f.check.error",
     "extend.md": "assert m.exact and np.linalg.norm(G - S, 2) < 0.03 * np.linalg.norm(G, 2)",
     "training.md": "assert nn.certificate(net, X, y).holds",
 }
@@ -64,6 +65,24 @@ def record(name: str, **changes: Any) -> dict[str, Any]:
 MISPRINT = {"what": "slope", "paper": "−1/2", "measured": "0", "agrees": False, "why": "a misprint"}
 
 
+def test_the_tables_of_the_forecasts_are_those_computed_now() -> None:
+    from docs import forecast
+
+    text = (DOCS / "forecast.md").read_text(encoding="utf-8")
+    assert forecast.written(text) == text
+
+
+def test_the_forecasts_name_tests_that_exist() -> None:
+    """The derivation says which test checks a step."""
+    text = (DOCS / "forecast.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"`(test_\w+)`", text))
+    source = (ROOT / "tests" / "test_forecast.py").read_text(encoding="utf-8")
+    assert len(named) >= 10
+    assert [name for name in sorted(named) if f"def {name}(" not in source] == []
+    for path in re.findall(r"`(tests/\w+\.py)`", text):
+        assert (ROOT / path).is_file(), path
+
+
 def test_the_gallery_shows_what_was_reproduced(tmp_path: Path) -> None:
     out, docs = tmp_path / "out", tmp_path / "docs"
     for content in (
@@ -87,6 +106,30 @@ def test_the_gallery_shows_what_was_reproduced(tmp_path: Path) -> None:
     assert "- p/n = 0.8" in text
     assert "*12 trials; again with* `notsodeep reproduce ling24-fig1`" in text
     assert "unfinished" not in text
+
+
+def test_the_gallery_keeps_what_was_not_run_again(tmp_path: Path) -> None:
+    docs = tmp_path / "docs"
+    for time, names in (("first", ("fk20-fig1", "ling24-fig1")), ("second", ("forecast", "ling24-fig1"))):
+        for name in names:
+            ours = {"paper": "ours", "claimed_by": "theory", "checks": [MISPRINT]} if name == "forecast" else {}
+            folder = tmp_path / time / name
+            folder.mkdir(parents=True)
+            content = record(name, assumptions=["all"], we_measure=f"{time} time", **ours)
+            (folder / "verdict.json").write_text(json.dumps(content), encoding="utf-8")
+            (folder / "figure.png").write_bytes(time.encode())
+        text = gallery.write(tmp_path / time, docs).read_text(encoding="utf-8")
+    assert [line.split("]")[0] for line in text.splitlines() if line.startswith("| [")] == [
+        *("| [fk20-fig1", "| [forecast", "| [ling24-fig1")
+    ]
+    assert text.count("first time") == 1
+    assert text.count("second time") == 2
+    pictures = {path.name: path.read_text() for path in (docs / "gallery").iterdir()}
+    assert pictures == {"fk20-fig1.png": "first", "forecast.png": "second", "ling24-fig1.png": "second"}
+    assert text.count("**Theory says:**") == 1
+    assert "    - slope: theory −1/2, here 0; a misprint" in text
+    assert text.count("What was chosen:") == 1
+    assert gallery.write(tmp_path / "nothing", docs).read_text(encoding="utf-8") == text
 
 
 def test_an_empty_gallery_is_a_page_too(tmp_path: Path) -> None:

@@ -60,7 +60,7 @@ class ConvergenceWarning(UserWarning):
     """An iteration or a series stopped above its tolerance."""
 
 
-def warn_convergence(message: str) -> None:
+def warn_convergence(message: str, category: type[UserWarning] = ConvergenceWarning) -> None:
     """Warn at the first line outside this package and those that call it back; in a thread of theirs, at our line."""
     level, frame = 1, sys._getframe(1)
     while str(frame.f_globals.get("__name__")).partition(".")[0] in _INNER:
@@ -68,7 +68,7 @@ def warn_convergence(message: str) -> None:
             level = 1
             break
         level, frame = level + 1, frame.f_back
-    warnings.warn(message, ConvergenceWarning, stacklevel=level + 1)
+    warnings.warn(message, category, stacklevel=level + 1)
 
 
 def missing_extra(need: str, extra: str) -> MissingExtraError:

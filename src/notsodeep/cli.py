@@ -12,7 +12,7 @@ import typer
 
 from notsodeep import __version__, interrupt
 from notsodeep.checks import InputError, MissingExtraError, NotConvergedError
-from notsodeep.commands import bench, data, fit, kernel, match, predict, reproduce, show, train
+from notsodeep.commands import bench, data, fit, forecast, kernel, match, predict, reproduce, show, train
 from notsodeep.commands.console import Commands, terminal
 from notsodeep.text import printable, speak_plainly
 
@@ -30,6 +30,7 @@ app = typer.Typer(
 )
 app.command("match")(match.match)
 app.command("show")(show.show)
+app.command("forecast")(forecast.forecast)
 app.command("kernel")(kernel.kernel)
 app.command("verify")(kernel.verify)
 app.command("train")(train.train)

@@ -12,7 +12,7 @@ import pytest
 
 import notsodeep as nsd
 from notsodeep import data as datasets
-from notsodeep.papers import errata, ling24_decay, ling24_matching, ling24_spectra, samples
+from notsodeep.papers import errata, forecast, ling24_decay, ling24_matching, ling24_spectra, samples
 from notsodeep.papers.registry import ENTRIES
 from notsodeep.papers.run import reproduce
 
@@ -60,6 +60,40 @@ def test_the_estimate_approaches_the_exact_kernel(kind: str) -> None:
 
 
 # --- judgements can fail ----------------------------------------------------------------------
+
+
+def forecast_rows(**changes: Any) -> list[dict[str, Any]]:
+    """Rows in which everything was measured as predicted."""
+    rows = []
+    for settings in forecast.plan(100, (1, 2), (0.1,), (0.1, 1.0), 80, 2):
+        place = {name: value for name, value in settings.items() if name != "seed"}
+        said = forecast.predicted(**place)
+        rows.append({**settings, **said, "accuracy": said["predicted"], "error": said["predicted error"], **changes})
+    return rows
+
+
+def test_forecasts_are_judged() -> None:
+    rows = forecast_rows()
+    assert {row["panel"] for row in rows} == {"samples", "shapes", "ridge", "recurrence", "width"}
+    assert not any(row["width"] and 4 * row["recurrent"] >= 1 for row in rows)
+    assert forecast.judge(rows).verdict == "agrees"
+    for broken in (
+        {"predicted": 0.3},  # far from the measured accuracy
+        {"accuracy": 0.7},  # tanh above chance
+        {"error": 1.0},  # no peak at m = n
+    ):
+        assert forecast.judge(forecast_rows(**broken)).verdict != "agrees", broken
+    apart = [{**row, "accuracy": row["accuracy"] - 0.05 * (row["network"] == "designed")} for row in rows]
+    assert any("designed network" in check.what and not check.agrees for check in forecast.judge(apart).checks)
+
+
+def test_a_forecast_trial_measures_what_it_predicts() -> None:
+    pytest.importorskip("torch")
+    place = {"p": 120, "n": 240, "ridge": 0.02, "recurrent": 0.2, "seed": 0}
+    for network, width in (("deq", 0), ("deq", 200), ("designed", 200), ("tanh", 0)):
+        found = forecast.measure(panel="samples", network=network, width=width, **place)
+        assert found["accuracy"] == pytest.approx(found["predicted"], abs=0.06)
+        assert found["error"] == pytest.approx(found["predicted error"], rel=0.25)
 
 
 def decay_rows() -> list[dict[str, Any]]:

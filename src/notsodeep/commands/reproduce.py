@@ -69,11 +69,16 @@ def _print(record: dict[str, Any], out: Path) -> None:
     if "error" in record:
         say(*wrapped("  not run", record["error"], margin=_MARGIN), "")
         return
-    lines = [("paper says", record["paper_says"]), ("we measure", record["we_measure"]), ("verdict", record["verdict"])]
+    claimed_by = record.get("claimed_by", "paper")
+    lines = [
+        (f"{claimed_by} says", record["paper_says"]),
+        ("we measure", record["we_measure"]),
+        ("verdict", record["verdict"]),
+    ]
     for check in record["checks"]:
         if not check["agrees"]:
             reason = f" — {check['why']}" if check["why"] else ""
-            lines.append(("", f"{check['what']}: paper {check['paper']}, here {check['measured']}{reason}"))
+            lines.append(("", f"{check['what']}: {claimed_by} {check['paper']}, here {check['measured']}{reason}"))
     trials = record["trials"]
     reused = f"{trials['total']}, of which {trials['reused']} were there already"
     lines.append(("trials", f"{reused}; {record['seconds']} s"))

@@ -7,20 +7,27 @@ from notsodeep.highdim.coefficients import (
     coefficients,
 )
 from notsodeep.highdim.equivalents import Equivalent, equivalent
+from notsodeep.highdim.forecast import Forecast, forecast
 from notsodeep.highdim.mixture import Mixture
+from notsodeep.highdim.mixture_file import load_mixture
 from notsodeep.highdim.spectrum import Spectrum, spectrum
 from notsodeep.highdim.statistics import Statistics, estimate_statistics
+from notsodeep.highdim.validity import TheoryWarning
 
 __all__ = [
     "DEQCoefficients",
     "Equivalent",
     "ExplicitCoefficients",
+    "Forecast",
     "Mixture",
     "Spectrum",
     "Statistics",
+    "TheoryWarning",
     "Weights",
     "coefficients",
     "equivalent",
     "estimate_statistics",
+    "forecast",
+    "load_mixture",
     "spectrum",
 ]

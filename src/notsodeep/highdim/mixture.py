@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
+from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from notsodeep.checks import InputError, count, matrix
+from notsodeep.highdim.fixed_point import Population
 from notsodeep.highdim.population import Directions
 from notsodeep.highdim.statistics import Statistics
+from notsodeep.highdim.traces import population_of
 
 __all__ = ["Mixture"]
 
@@ -130,6 +134,28 @@ class Mixture:
             psi=psi,
         )
 
+    def to_dict(self) -> dict[str, Any]:
+        """Return means, covariances and proportions, JSON-ready; a multiple of the identity is one number."""
+        spreads = [c[0] if c.ndim == 1 and (c == c[0]).all() else c for c in self.covariances]
+        return {
+            "means": self.means.tolist(),
+            "covariances": [spread.tolist() for spread in spreads],
+            "proportions": self.proportions.tolist(),
+        }
+
+    def save(self, path: str | Path) -> Path:
+        """Write a JSON file; :func:`load_mixture` reads it back."""
+        target = Path(path)
+        partial_file = target.with_name(target.name + ".partial")
+        partial_file.write_text(json.dumps(self.to_dict()) + "\n", encoding="utf-8")
+        partial_file.replace(target)
+        return target
+
+    @cached_property
+    def population(self) -> Population:
+        """Means and covariances as the fixed points of a forecast need them; factorised once."""
+        return population_of(self.covariances, self.means)
+
     def _index(self, labels: Any, n: int) -> Array:
         index = np.asarray(labels)
         if index.shape != (n,):
@@ -162,7 +188,7 @@ class Mixture:
             for b in range(a + 1):
                 one, two = self.covariances[a], self.covariances[b]
                 one, two = (one, two) if one.ndim == two.ndim else (_diagonal(one), _diagonal(two))
-                table[a, b] = table[b, a] = np.sum(one * two) / self.p
+                table[a, b] = table[b, a] = np.vdot(one, two) / self.p
         return table
 
     def _directions(self, proportions: Array) -> Directions:

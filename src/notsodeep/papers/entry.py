@@ -6,7 +6,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-__all__ = ["Check", "Entry", "Judgement", "Row", "Settings", "select"]
+__all__ = ["OURS", "Check", "Entry", "Judgement", "Row", "Settings", "select"]
+
+OURS = "ours"
+"""In the place of a paper, for what no paper shows: the judgement then compares with our own theory."""
 
 Settings: TypeAlias = Mapping[str, Any]
 Row: TypeAlias = Mapping[str, Any]
@@ -69,7 +72,7 @@ class Entry:
     name : str
         ``ling24-fig1``.
     paper : str
-        ``[Ling24]`` and the place in it.
+        ``[Ling24]`` and the place in it, or :data:`OURS`.
     title : str
     plan : callable
         ``plan(**sizes)`` lists the settings of all trials: JSON values only, the seed among them.
@@ -98,6 +101,11 @@ class Entry:
     full: Settings
     assumptions: Sequence[str] = field(default=())
     revision: int = 1
+
+    @property
+    def claimed_by(self) -> str:
+        """Who says what is checked: a paper, or our own theory."""
+        return "theory" if self.paper == OURS else "paper"
 
 
 def select(rows: Sequence[Row], **settings: Any) -> list[Row]:

@@ -21,8 +21,8 @@ def page(records: Sequence[Mapping[str, Any]], entries: Sequence[Entry], out: Pa
     quick = any(record.get("quick") for record in records)
     command = "notsodeep reproduce all --quick" if quick else "notsodeep reproduce all"
     text = (
-        f"Figures and tables of [Ling24], [Ling23] and [FK20], redone by `{command}`. Each says what the paper "
-        "reports, what was measured here, and whether the two agree; where they do not, why."
+        f"Figures and tables of [Ling24], [Ling23] and [FK20], redone by `{command}`, and some of ours. Each says what "
+        "the paper, or our theory, claims, what was measured here, and whether the two agree; where they do not, why."
     )
     if quick:
         text += "\n\n**These are quick runs with small sizes: they show that all works, and prove nothing.**"
@@ -48,18 +48,19 @@ def _section(record: Mapping[str, Any], entry: Entry, out: Path) -> Section:
     head = f"{record['paper']}: {record['title']}"
     if "error" in record:
         return Section(name, [Prose(f"**{head}**\n\nCould not run: {plain(record['error'])}")])
+    claimed_by = record.get("claimed_by", "paper")
     disagreeing = [check for check in record["checks"] if not check["agrees"]]
     parts: list[Part] = [
         Prose(
-            f"**{head}**\n\n**Paper says:** {record['paper_says']}.\n\n**We measure:** {record['we_measure']}.\n\n"
-            f"**Verdict:** {record['verdict']}."
+            f"**{head}**\n\n**{claimed_by.capitalize()} says:** {record['paper_says']}.\n\n"
+            f"**We measure:** {record['we_measure']}.\n\n**Verdict:** {record['verdict']}."
         ),
         *_figure(entry, out / name),
     ]
     if disagreeing:
         parts.append(
             Table(
-                ("what disagrees", "paper", "here", "why"),
+                ("what disagrees", claimed_by, "here", "why"),
                 [(one["what"], one["paper"], one["measured"], one["why"] or "–") for one in disagreeing],
                 numbers=False,
             )
@@ -68,7 +69,8 @@ def _section(record: Mapping[str, Any], entry: Entry, out: Path) -> Section:
     parts.append(Prose(f"{agreeing} of {len(record['checks'])} checks agree."))
     if record["assumptions"]:
         rows = [(str(place), text) for place, text in enumerate(record["assumptions"], 1)]
-        parts.append(Table(("", "what the paper leaves open, and what was chosen"), rows, numbers=False))
+        what = "what was chosen" if claimed_by == "theory" else "what the paper leaves open, and what was chosen"
+        parts.append(Table(("", what), rows, numbers=False))
     links = ", ".join(f"[{file}]({name}/{file})" for file in (*record["files"], "verdict.json"))
     parts.append(Prose(f"Files: {links}"))
     return Section(name, parts)

@@ -7,6 +7,7 @@ from notsodeep.papers import (
     errata,
     fk20_accuracy,
     fk20_depth,
+    forecast,
     ling23_training,
     ling24_accuracy,
     ling24_decay,
@@ -28,6 +29,7 @@ _MODULES = (
     fk20_depth,
     fk20_accuracy,
     errata,
+    forecast,
 )
 
 ENTRIES: dict[str, Entry] = {

@@ -74,6 +74,7 @@ def reproduce(
         "name": entry.name,
         "paper": entry.paper,
         "title": entry.title,
+        "claimed_by": entry.claimed_by,
         "quick": quick,
         "sizes": dict(sizes),
         "paper_says": judgement.paper,

@@ -1,0 +1,55 @@
+"""Mixtures in JSON files: numbers only, bounded and validated."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from notsodeep.checks import InputError, nearest
+from notsodeep.highdim.mixture import Mixture
+
+__all__ = ["load_mixture"]
+
+_KEYS = ("means", "covariances", "proportions")
+_LARGEST = 2**28  # bytes: five full covariances of 1500 features, written out
+
+
+def load_mixture(path: str | Path) -> Mixture:
+    """Read a mixture: ``{"means": K lists, "covariances": K entries, "proportions": K numbers}``.
+
+    A covariance is a number (times the identity), a list (its diagonal) or a list of lists; ``mixture.save(path)``
+    writes such a file. Without proportions all classes are equally likely.
+    """
+    content = _content(Path(path))
+    unknown = [key for key in content if key not in _KEYS]
+    if unknown:
+        raise InputError(
+            f"{str(path)!r} has an entry {unknown[0]!r}{nearest(unknown[0], _KEYS)} (use {', '.join(_KEYS)})"
+        )
+    for key in _KEYS[:2]:
+        if not isinstance(content.get(key), list) or not content[key]:
+            raise InputError(f"{str(path)!r} lacks {key!r}, a list with one entry per class")
+    means, covariances = content["means"], content["covariances"]
+    proportions = content.get("proportions", [1 / len(means)] * len(means))
+    try:
+        return Mixture(means, covariances, proportions)
+    except InputError as error:
+        raise InputError(f"{str(path)!r}: {error}") from None
+    except (TypeError, ValueError):
+        raise InputError(f"{str(path)!r} holds lists of unequal lengths; every class needs the same features") from None
+
+
+def _content(path: Path) -> dict[str, Any]:
+    try:
+        size = path.stat().st_size
+        if size > _LARGEST:
+            raise InputError(f"{str(path)!r} has {size} bytes; a mixture file may have {_LARGEST} at most")
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise InputError(f"mixture={str(path)!r} does not exist") from None
+    except (OSError, UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
+        raise InputError(f"mixture={str(path)!r} is not a readable JSON file: {error}") from None
+    if not isinstance(content, dict):
+        raise InputError(f"mixture={str(path)!r} must hold an object with {', '.join(_KEYS)}")
+    return content
