@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 from notsodeep.checks import InputError, nearest
 from notsodeep.highdim.mixture import Mixture
+from notsodeep.reading import json_file
 
 __all__ = ["load_mixture"]
 
@@ -42,13 +42,10 @@ def load_mixture(path: str | Path) -> Mixture:
 
 def _content(path: Path) -> dict[str, Any]:
     try:
-        size = path.stat().st_size
-        if size > _LARGEST:
-            raise InputError(f"{str(path)!r} has {size} bytes; a mixture file may have {_LARGEST} at most")
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = json_file(path, _LARGEST)
     except FileNotFoundError:
         raise InputError(f"mixture={str(path)!r} does not exist") from None
-    except (OSError, UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
+    except (OSError, ValueError) as error:
         raise InputError(f"mixture={str(path)!r} is not a readable JSON file: {error}") from None
     if not isinstance(content, dict):
         raise InputError(f"mixture={str(path)!r} must hold an object with {', '.join(_KEYS)}")
