@@ -188,7 +188,7 @@ def test_damaged_files_are_refused(tmp_path):
     safetensors.torch.save_file({"a": torch.zeros(1)}, path)
     with pytest.raises(InputError, match="holds no network"):
         nn.load(path)
-    with pytest.raises(InputError, match="folder"):
+    with pytest.raises(InputError, match="directory"):
         nn.save(nn.ExplicitNet(nsd.Explicit(["relu"]), 2, 3), tmp_path / "absent" / "net.safetensors")
 
 

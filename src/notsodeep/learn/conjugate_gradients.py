@@ -157,7 +157,8 @@ class ConjugateGradients:
                     raise InputError(
                         f"checkpoint={str(path)!r} belongs to another problem; delete it or pass another path"
                     )
-                digest, content = str(archive.get("digest")), {name: archive[name] for name in self.state()}
+                digest = str(archive.get("digest"))
+                content = {name: archive[name] for name in archive.names if name not in ("identity", "digest")}
         except InputError:
             raise
         except (OSError, ValueError) as error:
