@@ -207,3 +207,14 @@ def test_an_error_beyond_the_largest_possible_is_not_stated():
         K, info = nsd.Explicit(["hard_tanh"]).kernel(rows, return_info=True)
     truth = pair_oracle.explicit((Form("hard_tanh"),), *rows)["ck"]
     assert abs(K[0, 1] - truth) <= info.error <= 2.1
+
+
+def test_pieces_between_the_series_and_the_closed_form():
+    """|ρ| in (0.68, 0.7): the closed form loses all its digits for large signals, and must say so."""
+    forms = (Form("hard_tanh"),)
+    for eta in (0.305, 0.315):
+        rows = 1e4 * np.array([[1.0, 0.0], [0.7 * (1 - eta), 0.7 * math.sqrt(eta * (2 - eta))]])
+        case = Case(
+            nsd.Explicit(["hard_tanh"]), ("ck", "ntk"), lambda x, y: pair_oracle.explicit(forms, x, y), rows, {}
+        )
+        check(case, math.inf)
