@@ -218,3 +218,32 @@ def test_pieces_between_the_series_and_the_closed_form():
             nsd.Explicit(["hard_tanh"]), ("ck", "ntk"), lambda x, y: pair_oracle.explicit(forms, x, y), rows, {}
         )
         check(case, math.inf)
+
+
+@pytest.mark.parametrize("name", ["cos", "gaussian"])
+@pytest.mark.parametrize("beside", [(), (10.0,)])
+def test_a_square_near_zero_keeps_its_digits(name, beside):
+    """cos x − 1 and e^{−x²/2} − 1 are −x²/2 for small x, so that G = (qr + 2Λ²)/4; a longer row changes the method."""
+    rows = 1e-7 * np.array([[0.6, 0.8], [0.9, 1.2], [0.6, 0.8 + 1e-5], [1.0, -0.3]])
+    rows = np.vstack([rows, *(norm * np.array([0.3, 0.5]) for norm in beside)])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", nsd.ConvergenceWarning)
+        K, info = nsd.DEQ(nsd.activation(name) - 1, 0.2, 1.0).kernel(rows, return_info=True)
+    P = (rows @ rows.T)[:4, :4]
+    truth = (np.outer(np.diag(P), np.diag(P)) + 2 * P**2) / 4
+    scale = np.sqrt(np.outer(np.diag(truth), np.diag(truth)))
+    assert (np.abs(K[:4, :4] - truth) / scale).max() <= info.error + 1e-13
+    assert beside or info.error <= 1e-12
+
+
+@pytest.mark.parametrize("name", ["sigmoid", "softplus"])
+def test_a_small_row_beside_a_large_one_of_the_same_direction(name):
+    """φ(x) − φ(0) = φ'(0)x for small x, where E[uφ(v)] = Λ E[φ'(v)]."""
+    rows = np.outer([1e-10, 2e-10, 20.0], [0.6, 0.8])
+    phi = nsd.activation(name)
+    phi = phi - phi(0.0)
+    K, info = nsd.Explicit([phi]).kernel(rows, return_info=True)
+    slope = float(phi.derivative(0.0))
+    truth = slope * 2e-9 * nsd.moments(phi, 20.0).slope
+    assert abs(K[0, 2] - truth) / math.sqrt(K[0, 0] * K[2, 2]) <= info.error + 1e-10
+    assert K[0, 1] == pytest.approx(slope**2 * 2e-20, rel=1e-9)
