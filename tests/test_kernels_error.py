@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import mpmath as mp
 import numpy as np
 import pytest
 from tests import pair_oracle
@@ -247,3 +248,24 @@ def test_a_small_row_beside_a_large_one_of_the_same_direction(name):
     truth = slope * 2e-9 * nsd.moments(phi, 20.0).slope
     assert abs(K[0, 2] - truth) / math.sqrt(K[0, 0] * K[2, 2]) <= info.error + 1e-10
     assert K[0, 1] == pytest.approx(slope**2 * 2e-20, rel=1e-9)
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_long_rows_of_equal_entries(dtype):
+    """Equal products all round to the same side."""
+    p = 3072
+    half = np.where(np.arange(p) < p // 2, 0.7, 0.0)
+    rows = (np.stack([np.full(p, 0.1) / 0.7, half, np.where(half > 0, 0.7, -0.7001)]) / math.sqrt(p)).astype(dtype)
+    with mp.workdps(40):
+        P = [
+            [mp.fsum(mp.mpf(float(a)) * mp.mpf(float(b)) for a, b in zip(x, y, strict=True)) for y in rows]
+            for x in rows
+        ]
+    K, info = nsd.Explicit(["identity", "erf"]).kernel(rows, return_info=True)
+    for i in range(3):
+        for j in range(3):
+            truth, own, other = (
+                2 / mp.pi * mp.asin(2 * P[a][b] / mp.sqrt((1 + 2 * P[a][a]) * (1 + 2 * P[b][b])))
+                for a, b in ((i, j), (i, i), (j, j))
+            )
+            assert abs(mp.mpf(float(K[i, j])) - truth) <= info.error * mp.sqrt(own * other), (i, j, info)
