@@ -269,3 +269,12 @@ def test_long_rows_of_equal_entries(dtype):
                 for a, b in ((i, j), (i, i), (j, j))
             )
             assert abs(mp.mpf(float(K[i, j])) - truth) <= info.error * mp.sqrt(own * other), (i, j, info)
+
+
+def test_a_large_shift_near_the_limit():
+    form = Form("relu", shift=100.0)
+    numbers = 0.9 / slope_power_supremum(activation(form)), 0.8, 0.0
+    deq = nsd.DEQ(activation(form), *numbers)
+    rows = 0.5 * np.array([[0.6, 0.8, 0.0], [0.3, -0.2, 1.1], [1.0, 0.1, -0.4]])
+    case = Case(deq, deq.kinds, lambda x, y: pair_oracle.deq(form, *numbers, x, y), rows[:2], {})
+    check(case, 1e-9)
