@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import mpmath as mp
 import numpy as np
 import pytest
 from tests import pair_oracle
@@ -207,3 +208,73 @@ def test_an_error_beyond_the_largest_possible_is_not_stated():
         K, info = nsd.Explicit(["hard_tanh"]).kernel(rows, return_info=True)
     truth = pair_oracle.explicit((Form("hard_tanh"),), *rows)["ck"]
     assert abs(K[0, 1] - truth) <= info.error <= 2.1
+
+
+def test_pieces_between_the_series_and_the_closed_form():
+    """|ρ| in (0.68, 0.7): the closed form loses all its digits for large signals, and must say so."""
+    forms = (Form("hard_tanh"),)
+    for eta in (0.305, 0.315):
+        rows = 1e4 * np.array([[1.0, 0.0], [0.7 * (1 - eta), 0.7 * math.sqrt(eta * (2 - eta))]])
+        case = Case(
+            nsd.Explicit(["hard_tanh"]), ("ck", "ntk"), lambda x, y: pair_oracle.explicit(forms, x, y), rows, {}
+        )
+        check(case, math.inf)
+
+
+@pytest.mark.parametrize("name", ["cos", "gaussian"])
+@pytest.mark.parametrize("beside", [(), (10.0,)])
+def test_a_square_near_zero_keeps_its_digits(name, beside):
+    """cos x − 1 and e^{−x²/2} − 1 are −x²/2 for small x, so that G = (qr + 2Λ²)/4; a longer row changes the method."""
+    rows = 1e-7 * np.array([[0.6, 0.8], [0.9, 1.2], [0.6, 0.8 + 1e-5], [1.0, -0.3]])
+    rows = np.vstack([rows, *(norm * np.array([0.3, 0.5]) for norm in beside)])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", nsd.ConvergenceWarning)
+        K, info = nsd.DEQ(nsd.activation(name) - 1, 0.2, 1.0).kernel(rows, return_info=True)
+    P = (rows @ rows.T)[:4, :4]
+    truth = (np.outer(np.diag(P), np.diag(P)) + 2 * P**2) / 4
+    scale = np.sqrt(np.outer(np.diag(truth), np.diag(truth)))
+    assert (np.abs(K[:4, :4] - truth) / scale).max() <= info.error + 1e-13
+    assert beside or info.error <= 1e-12
+
+
+@pytest.mark.parametrize("name", ["sigmoid", "softplus"])
+def test_a_small_row_beside_a_large_one_of_the_same_direction(name):
+    """φ(x) − φ(0) = φ'(0)x for small x, where E[uφ(v)] = Λ E[φ'(v)]."""
+    rows = np.outer([1e-10, 2e-10, 20.0], [0.6, 0.8])
+    phi = nsd.activation(name)
+    phi = phi - phi(0.0)
+    K, info = nsd.Explicit([phi]).kernel(rows, return_info=True)
+    slope = float(phi.derivative(0.0))
+    truth = slope * 2e-9 * nsd.moments(phi, 20.0).slope
+    assert abs(K[0, 2] - truth) / math.sqrt(K[0, 0] * K[2, 2]) <= info.error + 1e-10
+    assert K[0, 1] == pytest.approx(slope**2 * 2e-20, rel=1e-9)
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_long_rows_of_equal_entries(dtype):
+    """Equal products all round to the same side."""
+    p = 3072
+    half = np.where(np.arange(p) < p // 2, 0.7, 0.0)
+    rows = (np.stack([np.full(p, 0.1) / 0.7, half, np.where(half > 0, 0.7, -0.7001)]) / math.sqrt(p)).astype(dtype)
+    with mp.workdps(40):
+        P = [
+            [mp.fsum(mp.mpf(float(a)) * mp.mpf(float(b)) for a, b in zip(x, y, strict=True)) for y in rows]
+            for x in rows
+        ]
+    K, info = nsd.Explicit(["identity", "erf"]).kernel(rows, return_info=True)
+    for i in range(3):
+        for j in range(3):
+            truth, own, other = (
+                2 / mp.pi * mp.asin(2 * P[a][b] / mp.sqrt((1 + 2 * P[a][a]) * (1 + 2 * P[b][b])))
+                for a, b in ((i, j), (i, i), (j, j))
+            )
+            assert abs(mp.mpf(float(K[i, j])) - truth) <= info.error * mp.sqrt(own * other), (i, j, info)
+
+
+def test_a_large_shift_near_the_limit():
+    form = Form("relu", shift=100.0)
+    numbers = 0.9 / slope_power_supremum(activation(form)), 0.8, 0.0
+    deq = nsd.DEQ(activation(form), *numbers)
+    rows = 0.5 * np.array([[0.6, 0.8, 0.0], [0.3, -0.2, 1.1], [1.0, 0.1, -0.4]])
+    case = Case(deq, deq.kinds, lambda x, y: pair_oracle.deq(form, *numbers, x, y), rows[:2], {})
+    check(case, 1e-9)

@@ -336,6 +336,10 @@ def _sech2(x: Array) -> Array:
     return 4 * e / (1 + e) ** 2
 
 
+def _even(value: Array) -> tuple[Array, Array]:
+    return value, value
+
+
 def _softplus_departure(x: Array) -> tuple[Array, Array]:
     size = np.abs(x / 2)
     log_cosh = np.where(
@@ -354,9 +358,15 @@ _SMOOTH: dict[str, _Formula] = {
         special.erf, lambda x: np.exp(-(x**2)) / (math.sqrt(math.pi) / 2), 2 / math.sqrt(math.pi), odd=True
     ),
     "sin": _Formula(np.sin, np.cos, 1.0, odd=True),
-    "cos": _Formula(np.cos, lambda x: -np.sin(x), 1.0, origin=1.0),
+    "cos": _Formula(np.cos, lambda x: -np.sin(x), 1.0, origin=1.0, departure=lambda x: _even(-2 * np.sin(x / 2) ** 2)),
     "arctan": _Formula(np.arctan, lambda x: 1 / (1 + x**2), 1.0, odd=True),
-    "gaussian": _Formula(lambda x: np.exp(-(x**2) / 2), lambda x: -x * np.exp(-(x**2) / 2), math.exp(-0.5), origin=1.0),
+    "gaussian": _Formula(
+        lambda x: np.exp(-(x**2) / 2),
+        lambda x: -x * np.exp(-(x**2) / 2),
+        math.exp(-0.5),
+        origin=1.0,
+        departure=lambda x: _even(np.expm1(-(x**2) / 2)),
+    ),
     "sigmoid": _Formula(
         special.expit,
         lambda x: special.expit(x) * special.expit(-x),

@@ -339,12 +339,20 @@ def hermite_table(activation: Activation, taus: Array, degree: int) -> Array:
     for tau in taus.tolist():
 
         def integrand(xi: Array, tau: float = tau) -> Array:
-            return np.asarray(activation(tau * xi)) * hermite_polynomials(xi, degree)
+            return _precise(activation, tau * xi) * hermite_polynomials(xi, degree)
 
         # the oscillation of h_k has wavelength ~1/√k, resolved by the adaptive panels
         scale = min(1 / (tau * activation.stretch), 1 / math.sqrt(degree + 1))
         columns.append(expectation(integrand, kinks=np.asarray(activation.kinks) / tau, scale=scale))
     return np.stack(columns, axis=1)
+
+
+def _precise(activation: Activation, x: Array) -> Array:
+    """φ(x) = scale·g(stretch·x) − offset, g = φ₀ − φ₀(0): small values of φ near 0 keep their digits."""
+    shape, scale = activation.shape, activation.scale
+    if isinstance(shape, PiecewiseLinear):
+        return np.asarray(activation(x))
+    return np.asarray(scale * shape.departure(activation.stretch * x)[0] - (activation.shift - scale * shape.origin))
 
 
 def _hermite_by_trapezoid(activation: Activation, taus: Array, degree: int) -> Array | None:
@@ -359,7 +367,7 @@ def _hermite_by_trapezoid(activation: Activation, taus: Array, degree: int) -> A
         for block in np.array_split(xi, max(1, xi.size * degree // 4_000_000)):
             # half of the weight e^{−ξ²/2} goes into the recurrence, which then never overflows
             decay = np.exp(-(block**2) / 4)
-            values = np.asarray(activation(np.outer(block, taus))) * (step / math.sqrt(2 * math.pi) * decay)[:, None]
+            values = _precise(activation, np.outer(block, taus)) * (step / math.sqrt(2 * math.pi) * decay)[:, None]
             current += hermite_polynomials(block, degree, decay) @ values
         if previous is not None:
             size = np.linalg.norm(current, axis=0)

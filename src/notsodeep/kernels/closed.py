@@ -34,9 +34,10 @@ def closed_value(type_: int, constants: Any, x: float) -> float:
     elif type_ == SIN:
         value = math.sin(y)
     elif type_ == COS:
-        value = math.cos(y)
+        half = math.sin(y / 2)
+        return -2 * constants[0] * half * half + (constants[0] - constants[3])  # 1 − shift has no digits to lose
     elif type_ == GAUSSIAN:
-        value = math.exp(-y * y / 2)
+        return constants[0] * math.expm1(-y * y / 2) + (constants[0] - constants[3])
     else:
         value = y * 0.5 * math.erfc(-y * 0.7071067811865476)
     return constants[0] * value - constants[3]

@@ -24,7 +24,7 @@ import numpy as np
 from notsodeep import compilation
 from notsodeep.kernels.arc import lens
 from notsodeep.kernels.closed import COS, GELU, SIN, closed_drop, closed_dual, closed_value
-from notsodeep.kernels.pieces import pieces_drop, pieces_dual, pieces_value
+from notsodeep.kernels.pieces import pieces_drop, pieces_dual, pieces_summed, pieces_value
 from notsodeep.kernels.smooth import quadrature_dual
 
 __all__ = ["ARC", "EPSILON", "PIECES", "SERIES", "dual_of_pair"]
@@ -68,7 +68,7 @@ def dual_of_pair(
         G, slope = pieces_dual(constants, qi, qj, left, i, right, j, eta, zeta)
         kinks = int(constants[2])
         lost, slope_noise = constants[3 + 3 * kinks], constants[4 + 3 * kinks]
-        if eta > 0.3 and zeta > 0.3:  # the series: half of the digits only
+        if pieces_summed(root, eta, zeta):  # half of the digits only
             lost = math.sqrt(lost * EPSILON)
     else:
         G, slope = closed_dual(type_, constants, qi, qj, eta, zeta)

@@ -18,7 +18,7 @@ import numpy as np
 
 from notsodeep import compilation
 
-__all__ = ["ORDERS", "REACH", "pieces_drop", "pieces_dual", "pieces_value"]
+__all__ = ["ORDERS", "REACH", "pieces_drop", "pieces_dual", "pieces_summed", "pieces_value"]
 
 ORDERS = 96  # Hermite coefficients a sample
 # largest |ρ| of the series: what is left out is at most |ρ|⁹⁶√(G_ii G_jj) of G and |ρ|⁹⁵√(Ġ_ii Ġ_jj) of Ġ, 1e-16
@@ -101,13 +101,19 @@ def _lifted(
 
 
 @_jit
+def pieces_summed(root: float, eta: float, zeta: float) -> bool:
+    """Whether G and Ġ come from the series."""
+    return min(eta, zeta) >= 1.0 - REACH and root > _TINY
+
+
+@_jit
 def pieces_dual(
     constants: Any, qi: float, qj: float, left: Any, i: int, right: Any, j: int, eta: float, zeta: float
 ) -> tuple[float, float]:
     """E[φ(u)φ(v)] and E[φ'(u)φ'(v)] for variances q_i, q_j, 1 − ρ = η and 1 + ρ = ζ."""
     root = math.sqrt(qi) * math.sqrt(qj)
-    rho = 1.0 - eta if eta <= 1.0 else zeta - 1.0
-    if abs(rho) <= REACH and root > _TINY:
+    if pieces_summed(root, eta, zeta):
+        rho = 1.0 - eta if eta <= 1.0 else zeta - 1.0
         return _series(3 * int(constants[2]), root, left, i, right, j, rho)
     return _closed(constants, qi, qj, left, i, right, j, eta, zeta)
 

@@ -124,8 +124,13 @@ def choose(
 
 
 def _rounding(left: Samples) -> float:
-    """A typical error of a computed cosine."""
-    return float(np.finfo(left.rows.dtype).eps) * (4 + math.sqrt(left.rows.shape[1]) / 8)
+    """A bound of the error of a computed cosine.
+
+    BLAS adds products one after the other, in blocks of a few hundred. Equal terms all round to the same side:
+    n of them lose up to n/6 units, because the sum is small at first.
+    """
+    features = left.rows.shape[1]
+    return float(np.finfo(left.rows.dtype).eps) * (4 + min(features, 512) / 6 + math.sqrt(features) / 8)
 
 
 def _cut(left: Samples, kinds: tuple[str, ...]) -> float:
@@ -155,10 +160,16 @@ def _homogeneous(model: DEQ, left: Samples, right: Samples, levels: Sequence[Lev
         alpha = math.sqrt(model.input) * samples.factor if turned else a
         exact.append(np.stack([alpha, b, radius]))
     largest = math.sqrt(2)
-    if turned:  # bound t from below by what the data allows
+    level_error = max(level.error for level in levels)
+    rounding = _rounding(left)
+    if turned:  # t is a sum of terms larger than it, divided by √(q_i q_j); bound it from below by what the data allows
         reach = [float(np.max(r[0] * s.norm, initial=0.0)) for r, s in zip(rows, (left, right), strict=True)]
         lowest = -reach[0] * reach[1] + min(0.0, float(rows[0][2].min() + rows[1][2].min()))
         largest = min(arc.largest, math.sqrt(max(1 - lowest, 1.0)))
+        terms = (
+            math.prod(reach) + math.prod(float(r[1].max()) for r in rows) + sum(float(abs(r[2]).max()) for r in rows)
+        )
+        rounding = max(terms, 1.0) * (rounding + level_error)
     cut = _cut(left, kinds)
     common = (
         *_sides(left.exact, right.exact, axis=0), *_sides(*(array.astype(dtype) for array in rows)), *_sides(*exact),
@@ -167,7 +178,6 @@ def _homogeneous(model: DEQ, left: Samples, right: Samples, levels: Sequence[Lev
     polynomial = _arc_polynomial(
         arc, round(largest * 64 + 0.5) / 64 if turned else largest, kinds, bool(shift), dtype.name
     )
-    level_error = max(level.error for level in levels)
 
     def values(u: Array) -> Array:
         theta = arc.angle(u)
@@ -175,7 +185,7 @@ def _homogeneous(model: DEQ, left: Samples, right: Samples, levels: Sequence[Lev
 
     residual = arc.residual(np.linspace(0, largest, 400))
     gain = 1 / (1 - model.recurrent * arc.power)
-    error = level_error + gain * residual + _sensitivity(values, cut, _rounding(left), largest, opposite=not turned)
+    error = level_error + gain * residual + _sensitivity(values, cut, rounding, largest, opposite=not turned)
     if polynomial is None:
         numbers = np.array([arc.g, arc.power, arc.bend, arc.recurrent, shift**2])
         return Plan(

@@ -31,11 +31,14 @@ _PER_STRIP = (
     0.125  # step over half-width of the strip, at whose edge φ'(u)φ'(v) has a pole of order 4: x³e^{−x}, x = 50
 )
 
+_LOG_2 = math.log(2)
+
 _jit = compilation.jit(nogil=True, error_model="numpy", fastmath={"contract", "nsz"})
 
 
 @_jit
 def _value_and_slope(code: int, x: float) -> tuple[float, float]:
+    """φ₀(x) − φ₀(0) and φ₀'(x)."""
     if code == _ARCTAN:
         return math.atan(x), 1 / (1 + x * x)
     if code == _TANH:
@@ -45,9 +48,12 @@ def _value_and_slope(code: int, x: float) -> tuple[float, float]:
     upper, lower = 1 / (1 + e), e / (1 + e)
     logistic, other = (upper, lower) if x >= 0 else (lower, upper)
     if code == _SIGMOID:
-        return logistic, logistic * other
+        return math.copysign(-math.expm1(-abs(x)) / (2 * (1 + e)), x), logistic * other
     if code == _SOFTPLUS:
-        return max(x, 0.0) + math.log1p(e), logistic
+        if abs(x) < 1:
+            half = math.sinh(x / 2)
+            return x / 2 + math.log1p(half * half) / 2, logistic
+        return max(x, 0.0) + math.log1p(e) - _LOG_2, logistic
     return x * logistic, logistic * (1 + x * other)
 
 
@@ -55,7 +61,7 @@ def _value_and_slope(code: int, x: float) -> tuple[float, float]:
 def quadrature_dual(
     code: int, strip: float, numbers: Any, qi: float, qj: float, vi: float, vj: float, eta: float, zeta: float
 ) -> tuple[float, float, float, float]:
-    """G, Ġ, √(v_i v_j) − G and √(v_i v_j) + G for 1 ∓ ρ = η, ζ; numbers = (scale, stretch, shift)."""
+    """G, Ġ, √(v_i v_j) − G and √(v_i v_j) + G for 1 ∓ ρ = η, ζ; numbers = (scale, stretch, shift − scale·φ₀(0))."""
     scale, stretch, shift = numbers[0], numbers[1], numbers[2]
     rho = 1.0 - eta if eta <= 1.0 else zeta - 1.0
     root_i, root_j = math.sqrt(qi), math.sqrt(qj)

@@ -204,7 +204,8 @@ def _series(phi: Activation, variances: tuple[Array, ...], single: bool) -> Dual
         code = -1
     if code < 0:
         series = replace(series, reach=1.0)
-    constants = [terms, series.reach, code, strip, phi.scale, phi.stretch, phi.shift]
+    offset = phi.shift - phi.scale * phi.shape.origin if code >= 0 else 0.0
+    constants = [terms, series.reach, code, strip, phi.scale, phi.stretch, offset]
     constants += [error, series.missing, series.missing_slope, series.order]
     groups = np.split(table, np.cumsum([q.size for q in variances])[:-1], axis=1)
     return Dual(SERIES, np.array(constants, dtype=np.float64), tuple(groups), (0.0, _steepness(tail)), series)
