@@ -1,7 +1,7 @@
 """notsodeep: exact kernels of deep equilibrium models, and the shallow networks that replace them."""
 
 from notsodeep.activations import Activation, activation, activation_names
-from notsodeep.checks import ConvergenceWarning, InputError, MissingExtraError, NotConvergedError
+from notsodeep.checks import AssumptionWarning, ConvergenceWarning, InputError, MissingExtraError, NotConvergedError
 from notsodeep.gaussian import Moments, hermite_coefficients, moments
 from notsodeep.highdim import (
     Equivalent,
@@ -20,6 +20,7 @@ from notsodeep.version import __version__
 __all__ = [
     "DEQ",
     "Activation",
+    "AssumptionWarning",
     "ConvDEQ",
     "ConvergenceWarning",
     "Equivalent",
