@@ -73,7 +73,7 @@ def compare(seed: int, p: int, repetitions: int, tests: int) -> tuple[float, flo
     model = nsd.DEQ(settings["activation"], recurrent=0.2, input=0.8)
     options = {name: settings[name] for name in ("n", "ridge", "kind")}
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", nsd.TheoryWarning)
+        warnings.simplefilter("ignore", nsd.AssumptionWarning)
         found = nsd.forecast(model, mixture, **options)
     targets = np.eye(mixture.classes)
     draws = [train(model, mixture, **options, targets=targets, seed=s, tests=tests) for s in range(repetitions)]

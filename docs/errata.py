@@ -18,6 +18,7 @@ from notsodeep.papers.misprints import (
     SLOPES,
     Sample,
     border_variances,
+    guaranteed_corner,
     hard_tanh_slopes,
 )
 
@@ -48,11 +49,15 @@ and k = c/(τ√2): E[σ'] = a·erf k, E[σ²] = a²[τ²(erf k − (2/√π) k 
 would be {sine:.4f} instead of {clip:.4f}, and no hard tanh can be matched |
 | [Ling24] Eq. (7) | called the NTK | the NTK when the input weights B are frozen; training all weights gives \
 G + ΛĠ/(1 − σ_a²Ġ) | ‖difference‖/‖NTK‖ = {frozen:.2f} on the data above |
+| [Ling23] Eq. (9) | λ0 ≥ 4(c_w² + c_u²)‖X‖² | 8(c_w² + c_u²)‖X‖²: the last step of the proof goes from \
+1 − η(λ0 − 4(c_w² + c_u²)‖X‖²) to 1 − ηλ0/2 | a wide network with ‖a‖ = {readout:.3f} meets the printed condition with \
+margin {margin:.2f}; the proof gives a decrease of {proved:.1e} a step where {claimed:.1e} is stated |
 | [FK20] Eq. (18), (25) | 1/(S S') inside the window sum | outside, at the output position | pixel variances of a \
 {size}×{size} image lie in [{low:.3f}, {high:.3f}] instead of being 1, and the proof of Thm 3 fails |
 
 [Ling24] Ling, Li, Feng, Zhang, Zhou, Qiu, Liao. *Deep Equilibrium Models are Almost Equivalent to Not-so-deep
 Explicit Models for High-dimensional Gaussian Mixtures.* ICML 2024.
+[Ling23] Ling, Xie, Wang, Zhang, Lin. *Global Convergence of Over-parameterized Deep Equilibrium Models.* AISTATS 2023.
 [FK20] Feng, Kolter. *On the Neural Tangent Kernel of Equilibrium Models.* 2020.
 """
 
@@ -68,7 +73,7 @@ def write(path: Path, small: int = 200, large: int = 800) -> None:
         numbers = " | ".join(f"{value:.3f}" for value in printed + correct)
         rows.append(f"| {e.where} | {e.printed} | {e.correct} | {kernel} | {numbers} |")
     clip, sine = hard_tanh_slopes()
-    variances = border_variances(8)
+    variances, corner = border_variances(8), guaranteed_corner()
     text = TEMPLATE.format(
         recurrent=RECURRENT,
         drive=INPUT,
@@ -80,6 +85,10 @@ def write(path: Path, small: int = 200, large: int = 800) -> None:
         sine=sine,
         clip=clip,
         frozen=samples[0].distance("deq", "ntk", samples[0].kernel("deq", "ntk_frozen_input")),
+        readout=corner.readout,
+        margin=corner.margin,
+        proved=corner.proved,
+        claimed=corner.claimed,
         size=8,
         low=variances.min(),
         high=variances.max(),

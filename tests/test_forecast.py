@@ -26,7 +26,7 @@ SIGNS = np.array([[-1.0], [1.0]])
 def forecast(*args, **options):
     """Without the warning of small dimensions, which tests use for speed."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", nsd.TheoryWarning)
+        warnings.simplefilter("ignore", nsd.AssumptionWarning)
         return nsd.forecast(*args, **options)
 
 
@@ -511,7 +511,7 @@ def test_three_classes_have_no_sign():
     ],
 )
 def test_what_is_outside_the_theory_is_said(mixture, n, reason):
-    with pytest.warns(nsd.TheoryWarning, match="the mixture is outside the theory") as caught:
+    with pytest.warns(nsd.AssumptionWarning, match="the mixture is outside the theory") as caught:
         found = nsd.forecast(RELU, mixture, n=n, ridge=0.1)
     assert len(caught) == 1
     assert caught[0].filename == __file__

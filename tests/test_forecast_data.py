@@ -93,7 +93,7 @@ def test_real_images_are_said_to_be_outside():
     from notsodeep import data
 
     digits = data.load("digits")
-    with pytest.warns(nsd.TheoryWarning, match="this data is outside the theory: the noise has an effective dim"):
+    with pytest.warns(nsd.AssumptionWarning, match="this data is outside the theory: the noise has an effective dim"):
         found = nsd.forecast(RELU, X=data.prepare(digits.X), y=digits.labels, ridge=0.1)
     assert len(found.outside) == 3
     assert found.check.measured > 0.95

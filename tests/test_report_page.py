@@ -60,6 +60,13 @@ def test_few_features_are_told(tmp_path: Path) -> None:
     assert "network of 1 hidden layer that" in text
 
 
+def test_a_strong_direction_is_told(tmp_path: Path) -> None:
+    X = np.random.default_rng(0).normal(size=(120, 60))
+    X[:, 0] *= 6
+    text = match_page(study(nsd.DEQ("tanh", 0.2, 0.8), data.Data("spiked", X)), None, tmp_path)
+    assert "rows of nearly equal norm, but the strongest direction of C° has variance" in text
+
+
 @pytest.fixture(scope="module")
 def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     with open_browser(tmp_path_factory.mktemp("chromium")) as driver:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 
 import numpy as np
 import pytest
@@ -12,6 +13,8 @@ from tests import oracles
 
 import notsodeep as nsd
 from notsodeep.highdim.resolvent import Resolvent
+from notsodeep.papers.misprints import mixture as mixture_of_the_errata
+from notsodeep.papers.samples import two_classes
 
 DEQ = nsd.DEQ("relu", recurrent=0.2, input=0.8)
 
@@ -145,6 +148,101 @@ def test_digits_with_estimated_statistics():
     assert kolmogorov(s, values) < 0.02
 
 
+# --- outside the assumptions ----------------------------------------------------------------
+
+TANH = nsd.DEQ("tanh", recurrent=0.2, input=0.8)
+
+
+def one_class(spread, p):
+    """A spike of this variance, or a power law with this exponent."""
+    name, value = spread
+    variances = np.ones(p)
+    if name == "spike":
+        variances[0] = value
+    else:
+        variances = np.arange(1, p + 1.0) ** -value
+        variances /= variances.mean()
+    return nsd.Mixture(np.zeros((1, p)), [variances], [1.0])
+
+
+def top_of_kernel(deq, mix, n, kind="ck", seeds=3):
+    """The largest eigenvalue of the exact kernel, and of the equivalent, on the same samples."""
+    tau0 = mix.statistics().tau0
+    pairs = []
+    for seed in range(seeds):
+        X, labels = mix.sample(n, seed)
+        exact = np.linalg.eigvalsh(deq.centered(tau0).kernel(X, kind=kind))[-1]
+        pairs.append((exact, nsd.equivalent(deq, X, mix.statistics(X, labels), kind).eigenvalues()[-1]))
+    return np.mean(pairs, axis=0)
+
+
+def expected_errors(s):
+    return [float(re.search(r"expected to be (\d+)% off", caveat).group(1)) / 100 for caveat in s.caveats]
+
+
+STRONG = [("spike", 25, 100), ("spike", 60, 400), ("power", 1.0, 300), ("power", 1.5, 200)]
+
+
+@pytest.mark.parametrize("kind", ["ck", "ntk"])
+@pytest.mark.parametrize(("name", "value", "p"), STRONG)
+def test_a_strong_direction_is_warned_of(name, value, p, kind):
+    mix = one_class((name, value), p)
+    with pytest.warns(nsd.AssumptionWarning, match=r"strongest direction of C° has variance \d.*of tr C° = \d") as seen:
+        s = nsd.spectrum(TANH, mix.statistics(), kind, n=2 * p)
+    assert len(seen) == 1
+    assert seen[0].filename == __file__
+    assert s.caveats[0] in str(seen[0].message)
+    assert "caveat" in str(s)
+    (expected,) = expected_errors(s)
+    exact, linear = top_of_kernel(TANH, mix, 2 * p, kind)
+    off = linear / exact - 1
+    assert off > 0.1  # the warning is deserved …
+    assert off / 2 < expected < 1.5 * off  # … and says how much
+    assert s.support[-1, 1] > 1.1 * exact
+
+
+@pytest.mark.parametrize(("name", "value", "p"), STRONG)
+def test_relu_does_not_mind_a_strong_direction(name, value, p):
+    mix = one_class((name, value), p)
+    s = nsd.spectrum(DEQ, mix.statistics(), n=2 * p)
+    assert s.caveats == ()
+    exact, linear = top_of_kernel(DEQ, mix, 2 * p)
+    assert linear == pytest.approx(exact, rel=0.02)
+
+
+@pytest.mark.parametrize(
+    ("deq", "covariances", "length", "p", "off"),
+    [
+        (TANH, [1.0, 3.0], 0.0, 300, 0.15),
+        (TANH, [1.0, 1.0], 16.0, 400, 0.12),
+        (DEQ, [1.0, 1.0], 16.0, 400, 0.15),
+    ],
+)
+def test_classes_of_other_norms_are_warned_of(deq, covariances, length, p, off):
+    means = np.zeros((2, p))
+    means[0, 0] = means[1, 1] = length
+    mix = nsd.Mixture(means, covariances, [0.5, 0.5])
+    with pytest.warns(nsd.AssumptionWarning, match="in the classes beside τ0² = "):
+        s = nsd.spectrum(deq, mix.statistics(), n=p)
+    (expected,) = expected_errors(s)
+    exact, linear = top_of_kernel(deq, mix, p)
+    assert abs(linear / exact - 1) > off
+    assert 0.1 < expected < 2 * abs(linear / exact - 1)
+
+
+@pytest.mark.parametrize("deq", [DEQ, TANH])
+def test_ordinary_mixtures_are_met_with_silence(deq):
+    """Warnings are errors here. The mixtures of the papers at their sizes, and those of the documentation."""
+    means = np.zeros((2, 400))
+    means[0, 0] = means[1, 1] = 4
+    mixtures = [two_classes(640), two_classes(1000), mixture_of_the_errata(800)]
+    mixtures += [nsd.Mixture(means, [1.0, 1.2], [0.5, 0.5])]
+    mixtures += [mixture(name, 480) for name in NAMES]
+    for mix in mixtures:
+        for kind in ("ck", "ntk"):
+            assert nsd.spectrum(deq, mix.statistics(), kind, n=500).caveats == ()
+
+
 def test_resolvent_agrees_with_a_large_random_matrix():
     loads, variances = np.array([0.3, 0.6]), np.array([[1.0, 3.0], [2.0, 1.0]])
     resolvent = Resolvent(loads, np.array([0.5, 0.5]), variances)
@@ -159,7 +257,7 @@ def test_resolvent_agrees_with_a_large_random_matrix():
 
 
 def test_it_prints_and_plots():
-    s = nsd.spectrum(DEQ, mixture("isotropic", 100).statistics(), n=150)
+    s = nsd.spectrum(DEQ, mixture("isotropic", 200).statistics(), n=300)
     assert "bulk" in str(s)
     assert "atom" in str(s)
     assert s.x.shape == s.y.shape

@@ -2,7 +2,7 @@
 
 from notsodeep import interrupt  # noqa: F401, before the imports that take a second
 from notsodeep.activations import Activation, activation, activation_names
-from notsodeep.checks import ConvergenceWarning, InputError, MissingExtraError, NotConvergedError
+from notsodeep.checks import AssumptionWarning, ConvergenceWarning, InputError, MissingExtraError, NotConvergedError
 from notsodeep.gaussian import Moments, hermite_coefficients, moments
 from notsodeep.highdim import (
     Equivalent,
@@ -10,7 +10,6 @@ from notsodeep.highdim import (
     Mixture,
     Spectrum,
     Statistics,
-    TheoryWarning,
     coefficients,
     equivalent,
     estimate_statistics,
@@ -25,6 +24,7 @@ from notsodeep.version import __version__
 __all__ = [
     "DEQ",
     "Activation",
+    "AssumptionWarning",
     "ConvDEQ",
     "ConvergenceWarning",
     "Equivalent",
@@ -38,7 +38,6 @@ __all__ = [
     "NotConvergedError",
     "Spectrum",
     "Statistics",
-    "TheoryWarning",
     "__version__",
     "activation",
     "activation_names",

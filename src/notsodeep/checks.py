@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 __all__ = [
+    "AssumptionWarning",
     "ConvergenceWarning",
     "InputError",
     "MissingExtraError",
@@ -26,6 +27,7 @@ __all__ = [
     "positive",
     "real",
     "require_finite",
+    "warn_assumption",
     "warn_convergence",
 ]
 
@@ -60,12 +62,26 @@ class ConvergenceWarning(UserWarning):
     """An iteration or a series stopped above its tolerance."""
 
 
-def warn_convergence(message: str, category: type[UserWarning] = ConvergenceWarning) -> None:
+class AssumptionWarning(UserWarning):
+    """A theory was asked about data that break one of its assumptions; the message says which and what was compared."""
+
+
+def warn_convergence(message: str) -> None:
+    """Warn of an iteration or series that stopped above its tolerance."""
+    _warn(message, ConvergenceWarning)
+
+
+def warn_assumption(message: str) -> None:
+    """Warn of a prediction outside the assumptions of its theory."""
+    _warn(message, AssumptionWarning)
+
+
+def _warn(message: str, category: type[Warning]) -> None:
     """Warn at the first line outside this package and those that call it back; in a thread of theirs, at our line."""
-    level, frame = 1, sys._getframe(1)
+    level, frame = 2, sys._getframe(2)
     while str(frame.f_globals.get("__name__")).partition(".")[0] in _INNER:
         if frame.f_back is None:
-            level = 1
+            level = 2
             break
         level, frame = level + 1, frame.f_back
     warnings.warn(message, category, stacklevel=level + 1)

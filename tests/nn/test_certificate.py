@@ -111,11 +111,33 @@ def test_the_best_delta_beats_every_other_one():
         [
             4 / d * max(cw, cu, ca) * 3 * 0.01,
             4 * (2 + 2**0.5) / ra * (cw**2 + cu**2) * 9 * 0.01,
-            4 * (cw**2 + cu**2) * 9,
+            8 * (cw**2 + cu**2) * 9,
         ]
     )
     assert best.max_step == pytest.approx(min(2 / 500, 2 * (cw**2 + cu**2) / ((cw**2 + cu**2 + ca**2) ** 2 * 9)))
     assert best.rate(1e-4) == pytest.approx(1 - 1e-4 * 500 / 2)
+
+
+def test_the_promised_rate_is_the_one_that_is_proved():
+    """[Ling23]: Φ(τ+1) ≤ (1 − η(λ0 − ηC₁² − 2C₂))Φ(τ), written out here; the printed condition allows less decrease."""
+    rng = np.random.default_rng(0)
+    held = 0
+    for _ in range(300):
+        W, U, a, X = rng.uniform(0.01, 0.9), *10 ** rng.uniform(-2, 1, 3)
+        norms = Norms(W, U, a, X, 1e-9 * rng.random())
+        needed = condition(1.0, norms)
+        lambda0 = float(needed.inequalities[2].right * 10 ** rng.uniform(-0.3, 0.5))
+        found = condition(lambda0, norms)
+        C1 = (found.c_w**2 + found.c_u**2 + found.c_a**2) * X**2
+        C2 = (found.c_w**2 + found.c_u**2) * X**2
+        step = found.max_step * rng.uniform(0.5, 1)
+        proved = step * (lambda0 - step * C1**2 - 2 * C2)
+        if found.holds:
+            held += 1
+            assert 1 - proved <= found.rate(step) + 1e-12
+        else:
+            assert lambda0 < 8 * C2 * (1 + 1e-9)
+    assert 100 < held < 280
 
 
 def test_the_smallest_eigenvalue_grows_like_the_population_one():

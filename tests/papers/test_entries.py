@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import pytest
 import notsodeep as nsd
 from notsodeep import data as datasets
 from notsodeep.papers import errata, forecast, ling24_decay, ling24_matching, ling24_spectra, samples
+from notsodeep.papers.misprints import guaranteed_corner
 from notsodeep.papers.registry import ENTRIES
 from notsodeep.papers.run import reproduce
 
@@ -169,6 +171,25 @@ def test_a_misprint_that_decays_would_be_called_right() -> None:
     assert not errata.judge(stalled).checks[-1].agrees
 
 
+def test_the_printed_condition_does_not_prove_its_rate() -> None:
+    """Below twice the printed constant the proof gives less than is claimed, above it more."""
+    corners = {margin: guaranteed_corner(margin) for margin in (1.01, 1.12, 1.9, 2.1, 4.0)}
+    assert [corner.proved < corner.claimed for corner in corners.values()] == [True] * 3 + [False] * 2
+    for margin, corner in corners.items():
+        assert corner.margin == pytest.approx(margin)
+        assert corner.proved / corner.claimed == pytest.approx(2 * (margin - 1) / margin)
+
+
+def test_the_certificate_refuses_the_corner() -> None:
+    certificate = pytest.importorskip("notsodeep.nn.certificate", reason="needs the extra nn")
+    W, U, size = 2 * math.sqrt(2e-3), math.sqrt(2) * (math.sqrt(300 / 8) + 1), 4.0
+    X = math.sqrt(8) * np.eye(2, 8)
+    K = nsd.DEQ("normalized_relu", recurrent=1e-3, input=1 / 8).kernel(X, kind="ck")
+    for margin, holds in ((1.12, False), (1.9, False), (3.0, True)):
+        norms = certificate.Norms(W, U, guaranteed_corner(margin).readout, size, 1e-3)
+        assert certificate.condition(150 * float(np.linalg.eigvalsh(K)[0]), norms).holds == holds
+
+
 # --- quick runs -------------------------------------------------------------------------------
 
 # words of the checks that must agree, whatever the sizes
@@ -209,7 +230,7 @@ def test_quick_run(name: str, tmp_path: Path) -> None:
         certain = [check for check in certain if "digits" not in check["what"] and "norm" not in check["what"]]
     assert all(check["agrees"] for check in certain)
     if name == "errata":  # every misprint shows; only the corrected formulas decay
-        assert [check["agrees"] for check in first["checks"]] == [False] * 10 + [True]
+        assert [check["agrees"] for check in first["checks"]] == [False] * 11 + [True]
     again = reproduce(entry, tmp_path, quick=True)
     assert again["trials"]["measured"] == 0
     assert again["checks"] == first["checks"]

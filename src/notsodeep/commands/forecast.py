@@ -12,7 +12,7 @@ import typer
 from notsodeep import data as datasets
 from notsodeep.checks import InputError
 from notsodeep.commands.console import DATA, Json, Limit, emit, number, parse_activation, progress, say, table, wrapped
-from notsodeep.highdim import Forecast, TheoryWarning, load_mixture
+from notsodeep.highdim import AssumptionWarning, Forecast, load_mixture
 from notsodeep.highdim import forecast as predict
 from notsodeep.models import DEQ, load_model
 
@@ -65,7 +65,7 @@ def forecast(
     if np.ndim(options["ridge"]) and np.ndim(sizes):
         sizes = sizes[:, None]
     with warnings.catch_warnings(), progress("forecast", quiet=json):
-        warnings.simplefilter("ignore", TheoryWarning)  # the reasons are printed below
+        warnings.simplefilter("ignore", AssumptionWarning)  # the reasons are printed below
         found = predict(network, n=sizes, **options)
     if json:
         emit({"model": network.to_dict(), "source": str(mixture or data), "width": width, **found.to_dict()})

@@ -12,7 +12,6 @@ from notsodeep.highdim.mixture import Mixture
 from notsodeep.highdim.mixture_file import load_mixture
 from notsodeep.highdim.spectrum import Spectrum, spectrum
 from notsodeep.highdim.statistics import Statistics, estimate_statistics
-from notsodeep.highdim.validity import TheoryWarning
 
 __all__ = [
     "DEQCoefficients",
@@ -22,7 +21,6 @@ __all__ = [
     "Mixture",
     "Spectrum",
     "Statistics",
-    "TheoryWarning",
     "Weights",
     "coefficients",
     "equivalent",

@@ -7,20 +7,16 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from notsodeep.checks import warn_convergence
+from notsodeep.checks import warn_assumption
 from notsodeep.highdim.statistics import Statistics
 
-__all__ = ["TheoryWarning", "outside_theory", "warn_outside"]
+__all__ = ["outside_theory", "warn_outside"]
 
 Array: TypeAlias = NDArray[Any]
 
 _DIMENSION = 100  # (tr C)²/tr C²: fluctuations are its power −1/2, 10 % here
 _SPREAD = 0.5  # of squared norms, relative to τ0²
 _SAMPLES = 10  # of a class
-
-
-class TheoryWarning(UserWarning):
-    """The data is outside what the high-dimensional theory describes."""
 
 
 def outside_theory(stats: Statistics, mean_products: Array, n: float | None = None) -> tuple[str, ...]:
@@ -69,4 +65,4 @@ def outside_theory(stats: Statistics, mean_products: Array, n: float | None = No
 def warn_outside(what: str, reasons: tuple[str, ...]) -> None:
     """One warning for all reasons, if there are any."""
     if reasons:
-        warn_convergence(f"{what} is outside the theory: {'; '.join(reasons)}", TheoryWarning)
+        warn_assumption(f"{what} is outside the theory: {'; '.join(reasons)}")

@@ -55,7 +55,11 @@ class Norms:
 
 @dataclass(frozen=True)
 class Certificate:
-    """Condition 1 of [Ling23] for one network and one data set.
+    """Condition 1 of [Ling23] for one network and one data set, with 8 in the place of 4 in its Eq. (9).
+
+    With C₁ = (c_w² + c_u² + c_a²)‖X‖² and C₂ = (c_w² + c_u²)‖X‖² the proof gives Φ(τ+1) ≤ (1 − η(λ0 − ηC₁² −
+    2C₂))Φ(τ). For η ≤ 2C₂/C₁² that is 1 − η(λ0 − 4C₂), which is the stated 1 − ηλ0/2 or less if λ0 ≥ 8C₂; the printed
+    λ0 ≥ 4C₂ is not enough.
 
     Attributes
     ----------
@@ -66,7 +70,7 @@ class Certificate:
         The δ with the best worst margin.
     rho_w, rho_u, rho_a, c_w, c_u, c_a : float
     inequalities : tuple of Inequality
-        The three lines of Condition 1.
+        The three lines of Condition 1, the last of them corrected.
     max_step : float
         Gradient descent with a smaller step obeys the guarantee (when the condition holds).
     required_width : float
@@ -104,7 +108,7 @@ class Certificate:
         return self.holds
 
     def rate(self, step: float) -> float:
-        """1 − ηλ0/2: the factor by which the loss falls at every step of size η, at least."""
+        """1 − ηλ0/2: if the condition holds, the loss falls by this factor or more at every step η < `max_step`."""
         return 1 - positive(step, "step") * self.lambda0 / 2
 
     def __str__(self) -> str:
@@ -302,7 +306,7 @@ def _lines(norms: Norms, delta: Any) -> tuple[Any, ...]:
     squares = (c_w**2 + c_u**2) * norms.X**2
     first = 4 / delta * np.maximum(np.maximum(c_w, c_u), c_a) * norms.X * norms.error
     second = 4 * (2 + math.sqrt(2)) * squares * norms.error / rho_a
-    return (rho_w, rho_u, rho_a), (c_w, c_u, c_a), (first, second, 4 * squares)
+    return (rho_w, rho_u, rho_a), (c_w, c_u, c_a), (first, second, 8 * squares)  # 4 in print
 
 
 def _worst_margins(lambda0: float, norms: Norms, delta: Any) -> Any:
@@ -320,7 +324,7 @@ def _at_delta(lambda0: float, norms: Norms, delta: float) -> Certificate:
     lines = (
         Inequality("λ0 ≥ (4/δ) max(c_w, c_u, c_a) ‖X‖ ‖ŷ−y‖", lambda0, float(first)),
         Inequality("λ0^{3/2} ≥ 4(2+√2) (c_w²+c_u²) ‖X‖² ‖ŷ−y‖ / ρ_a", lambda0**1.5, second),
-        Inequality("λ0 ≥ 4 (c_w²+c_u²) ‖X‖²", lambda0, third),
+        Inequality("λ0 ≥ 8 (c_w²+c_u²) ‖X‖²", lambda0, third),
     )
     sharp = 2 * (c_w**2 + c_u**2) / ((c_w**2 + c_u**2 + c_a**2) ** 2 * norms.X**2)
     max_step = math.nan if math.isnan(delta) else min(2 / lambda0 if lambda0 > 0 else math.inf, sharp)

@@ -9,7 +9,15 @@ import numpy as np
 
 from notsodeep.papers.entry import Check, Entry, Judgement, Row, Settings
 from notsodeep.papers.figures import error_axis, plot_curve
-from notsodeep.papers.misprints import ERRATA, FURTHER, INPUT, RECURRENT, Sample, border_variances
+from notsodeep.papers.misprints import (
+    ERRATA,
+    FURTHER,
+    INPUT,
+    RECURRENT,
+    Sample,
+    border_variances,
+    guaranteed_corner,
+)
 from notsodeep.papers.summary import slope
 from notsodeep.report.style import COLORS
 
@@ -67,13 +75,23 @@ def judge(rows: Sequence[Row]) -> Judgement:
             "misprint: with 1/(S S') outside the sum, at the output position, they are 1",
         )
     )
+    corner = guaranteed_corner()
+    checks.append(
+        Check(
+            "[Ling23] Eq. (9): λ0 ≥ 4(c_w² + c_u²)‖X‖²",
+            f"the loss falls by ηλ0/2 = {corner.claimed:.1e} of itself a step",
+            f"its proof gives {corner.proved:.1e}, where the condition holds with margin {corner.margin:.2f}",
+            corner.proved >= corner.claimed,
+            "misprint: with 8(c_w² + c_u²)‖X‖² the last step of the proof gives ηλ0/2",
+        )
+    )
     worst = max(corrected)
     checks.append(
         Check("all corrected formulas", "error O(n^−1/2)", f"slope {worst} or steeper", worst.value <= DECAYS)
     )
     wrong = sum(not check.agrees for check in checks[:-1])
     return Judgement(
-        "the equivalents approach the kernels like n^−1/2, and pixel variances stay 1",
+        "the equivalents approach the kernels like n^−1/2, pixel variances stay 1, and a rate of training is proved",
         f"{wrong} of {len(checks) - 1} printed formulas do not; corrected, the slopes are {worst} or steeper",
         checks,
     )
@@ -81,7 +99,7 @@ def judge(rows: Sequence[Row]) -> Judgement:
 
 def draw(plt: Any, rows: Sequence[Row]) -> Any:
     """One panel a misprint."""
-    figure, axes = plt.subplots(2, 5, figsize=(16.5, 7.8), layout="constrained")
+    figure, axes = plt.subplots(2, 6, figsize=(19.5, 7.8), layout="constrained")
     panels = axes.ravel()
     for axis, e in zip(panels, CURVES, strict=False):
         for label, color, marker in (("printed", "explicit", "s"), ("correct", "theory", "o")):
@@ -94,6 +112,9 @@ def draw(plt: Any, rows: Sequence[Row]) -> Any:
         axis.set_ylabel("relative error")
     panels[0].legend(loc="lower left")
     _draw_border(panels[len(CURVES)])
+    _draw_rate(panels[len(CURVES) + 1])
+    for axis in panels[len(CURVES) + 2 :]:
+        axis.set_axis_off()
     return figure
 
 
@@ -118,10 +139,20 @@ def _draw_border(axis: Any) -> None:
     axis.set_title("[FK20] Eq. (18), (25)\n1/(S S′) inside the window sum\nConvDEQ", fontsize=10)
 
 
+def _draw_rate(axis: Any) -> None:
+    corners = [guaranteed_corner(margin) for margin in np.geomspace(1.01, 4, 25)]
+    margins = [corner.margin for corner in corners]
+    axis.plot(margins, [corner.claimed for corner in corners], "s-", ms=4, color=COLORS["explicit"])
+    axis.plot(margins, [corner.proved for corner in corners], "o-", ms=4, color=COLORS["theory"])
+    axis.axvline(2, color=COLORS["theory"], lw=1, ls=":")  # 8 in the place of 4
+    axis.set(xlabel="λ0 / 4(c_w² + c_u²)‖X‖²", ylabel="decrease of the loss a step", ylim=(0, None))
+    axis.set_title("[Ling23] Eq. (9)\n4 for 8\nclaimed and proved", fontsize=10)
+
+
 ENTRIES = (
     Entry(
         name="errata",
-        paper="[Ling24], [FK20]",
+        paper="[Ling24], [Ling23], [FK20]",
         title="Misprinted formulas stall, corrected ones decay",
         plan=plan,
         measure=measure,
@@ -132,6 +163,7 @@ ENTRIES = (
         assumptions=(
             f"two classes of different means and covariances, p/n = 0.8; relu DEQ, σ_a² = {RECURRENT}, σ_b² = {INPUT}",
             "each misprint alone, the other formulas being right",
+            "Condition 1 of [Ling23] at the norms that wide networks tend to, the readout being what leaves its margin",
             "a condition on (φ²)' in [Ling24] Asm. 3.1, meant for (φ²)'', changes no number and has no curve",
         ),
     ),

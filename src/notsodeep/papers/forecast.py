@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve
 
-from notsodeep.highdim import Mixture, TheoryWarning
+from notsodeep.highdim import AssumptionWarning, Mixture
 from notsodeep.highdim import forecast as predict
 from notsodeep.matching import match
 from notsodeep.models import DEQ, Explicit
@@ -103,7 +103,7 @@ def measure(
 def predicted(panel: str, network: str, width: int, p: int, n: int, ridge: float, recurrent: float) -> dict[str, float]:
     """What the theory says of the same."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", TheoryWarning)
+        warnings.simplefilter("ignore", AssumptionWarning)
         found = predict(
             model(network, recurrent), mixture(panel, p), n=n, ridge=ridge, targets="sign", width=width or None
         )

@@ -167,6 +167,7 @@ ENTRIES = (
         name="ling23-fig1",
         paper="[Ling23] Figure 1",
         title="Gradient descent on wide DEQs converges linearly, and ‖W‖ stays below 1",
+        revision=2,  # Condition 1 corrected
         plan=plan,
         measure=measure,
         judge=judge,

@@ -26,9 +26,11 @@ __all__ = [
     "INPUT",
     "RECURRENT",
     "SLOPES",
+    "Corner",
     "Erratum",
     "Sample",
     "border_variances",
+    "guaranteed_corner",
     "hard_tanh_slopes",
 ]
 
@@ -271,3 +273,55 @@ def border_variances(size: int = 8) -> Any:
     inside = 1.0 / np.outer(window, window)  # 1/S² at each position
     padded = np.pad(inside, 1)
     return sum(padded[1 + i : 1 + i + size, 1 + j : 1 + j + size] for i in (-1, 0, 1) for j in (-1, 0, 1))
+
+
+@dataclass(frozen=True)
+class Corner:
+    """A network at the edge of Condition 1 as [Ling23] prints it.
+
+    Attributes
+    ----------
+    margin : float
+        left/right of the closest of its three inequalities.
+    readout : float
+        ‖a‖.
+    claimed, proved : float
+        ηλ0/2 and η(λ0 − ηC₁² − 2C₂), by which the loss falls in a step of the largest admitted size: as stated, and as
+        the proof has it.
+    """
+
+    margin: float
+    readout: float
+    claimed: float
+    proved: float
+
+
+def guaranteed_corner(margin: float = 1.12, width: int = 300, features: int = 8, recurrent: float = 1e-3) -> Corner:
+    """The readout at which the printed condition holds with this margin, for two orthogonal inputs of norm √d.
+
+    Norms and λ0 are the limits of wide networks: ‖W‖ = 2√2 σ_w, ‖U‖ = √2(√(m/d) + 1), λ0 = m λ_min(K)/2.
+    """
+    W, U = 2 * math.sqrt(2 * recurrent), math.sqrt(2) * (math.sqrt(width / features) + 1)
+    X = math.sqrt(features) * np.eye(2, features)
+    K = DEQ("normalized_relu", recurrent=recurrent, input=1 / features).kernel(X, kind="ck")
+    lambda0, size, error = width / 2 * float(np.linalg.eigvalsh(K)[0]), float(np.linalg.norm(X)), 1e-3
+    delta = (1 - W) * np.geomspace(1e-6, 0.999, 4000)
+
+    def at(readout: float) -> tuple[float, float, float]:
+        """The worst margin at the best δ, and C₁, C₂ there."""
+        state, gain = U + delta, 1 / (1 - W - delta)  # ρ_u, 1/(1 − ρ_w)
+        c_w, c_u, c_a = state * (readout + delta) * gain**2, (readout + delta) * gain, state * gain
+        C1, C2 = (c_w**2 + c_u**2 + c_a**2) * size**2, (c_w**2 + c_u**2) * size**2
+        first = 4 / delta * np.maximum(np.maximum(c_w, c_u), c_a) * size * error
+        second = 4 * (2 + math.sqrt(2)) / (readout + delta) * C2 * error
+        worst = np.minimum(np.minimum(lambda0 / first, lambda0**1.5 / second), lambda0 / (4 * C2))  # Eq. (9) as printed
+        best = int(np.argmax(worst))
+        return float(worst[best]), float(C1[best]), float(C2[best])
+
+    low, high = 1e-6, 1.0
+    for _ in range(60):
+        middle = math.sqrt(low * high)
+        low, high = (middle, high) if at(middle)[0] >= margin else (low, middle)
+    reached, C1, C2 = at(low)
+    step = min(2 / lambda0, 2 * C2 / C1**2)
+    return Corner(reached, low, step * lambda0 / 2, step * (lambda0 - step * C1**2 - 2 * C2))

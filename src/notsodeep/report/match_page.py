@@ -183,6 +183,7 @@ def _spectra(study: Study) -> Section:
         f"outliers it predicts. The theory supposes about as many features as samples; here p/n = {p}/{n}"
     )
     text += " is small, so only the large eigenvalues follow it." if note else f" = {p / n:.2g}."
+    text += "".join(f" It also supposes rows of nearly equal norm, but {found}." for found in study.spectrum.caveats)
     return Section("Spectra", [Prose(text), Row(plots.spectra(study))])
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -12,7 +13,7 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize_scalar
 from scipy.sparse.linalg import eigsh
 
-from notsodeep.checks import positive
+from notsodeep.checks import AssumptionWarning, positive
 from notsodeep.data import Data, prepare
 from notsodeep.highdim import Spectrum, Statistics, equivalent, estimate_statistics, spectrum
 from notsodeep.matching import Match, match
@@ -90,8 +91,10 @@ class Study:
 
     @cached_property
     def spectrum(self) -> Spectrum:
-        """Its limiting law."""
-        return spectrum(self.deq, self.statistics, kind=self.match.kind)
+        """Its limiting law; the page says where its assumptions fail."""
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", AssumptionWarning)
+            return spectrum(self.deq, self.statistics, kind=self.match.kind)
 
     @property
     def closeness(self) -> tuple[Closeness, ...]:
