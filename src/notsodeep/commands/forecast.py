@@ -10,9 +10,9 @@ import numpy as np
 import typer
 
 from notsodeep import data as datasets
-from notsodeep.checks import InputError
+from notsodeep.checks import AssumptionWarning, InputError
 from notsodeep.commands.console import DATA, Json, Limit, emit, number, parse_activation, progress, say, table, wrapped
-from notsodeep.highdim import AssumptionWarning, Forecast, load_mixture
+from notsodeep.highdim import Forecast, load_mixture
 from notsodeep.highdim import forecast as predict
 from notsodeep.models import DEQ, load_model
 

@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve
 
-from notsodeep.highdim import AssumptionWarning, Mixture
+from notsodeep.checks import AssumptionWarning
+from notsodeep.highdim import Mixture
 from notsodeep.highdim import forecast as predict
 from notsodeep.matching import match
 from notsodeep.models import DEQ, Explicit
