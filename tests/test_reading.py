@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import os
 import struct
 import time
 import tracemalloc
@@ -19,7 +20,7 @@ import pytest
 from tests.commands import Run
 
 import notsodeep as nsd
-from notsodeep import InputError, data, reading
+from notsodeep import InputError, data, learn, nn, reading
 from notsodeep.reading import Npz, json_text, npy_file
 
 SECONDS = 5.0  # of processor time, with memory traced; most of these take milliseconds
@@ -157,6 +158,44 @@ def test_damaged_data_files(name: str, run: Run, tmp_path: Path) -> None:
     assert result.err.startswith("error: ")
     assert len(result.err) < 600
     assert path.name in result.err
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no pipes with a name")
+@pytest.mark.parametrize(
+    "name", ["X.npy", "X.npz", "X.csv", "X.parquet", "X.bin", "X-idx3-ubyte", "X.json", "X.safetensors"]
+)
+def test_pipes_and_devices_are_not_waited_for(name: str, tmp_path: Path) -> None:
+    read = {".json": nsd.load_model, ".safetensors": nn.load}.get(Path(name).suffix, data.load)
+    for make in (lambda path: path.symlink_to("/dev/null"), os.mkfifo):  # the device first: it does not block
+        make(tmp_path / name)
+        with pytest.raises(InputError, match="it is a device or a pipe, not a file"):
+            read(tmp_path / name)
+        (tmp_path / name).unlink()
+
+
+@pytest.mark.parametrize("code", [0xD800, 0x7FFFFFFF])
+@pytest.mark.parametrize("order", ["<", ">"])
+def test_text_of_characters_that_do_not_exist(code: int, order: str, run: Run, tmp_path: Path) -> None:
+    labels = np.array(["ab", "cd"] * 10, dtype=f"{order}U2")
+    np.savez(tmp_path / "X.npz", X=X, y=labels)
+    assert data.load(str(tmp_path / "X.npz")).labels.tolist() == labels.tolist()
+    labels.view(f"{order}u4")[0] = code
+    np.savez(tmp_path / "X.npz", X=X, y=labels)
+    result = run("data", "info", tmp_path / "X.npz")
+    assert result.code == 2
+    assert "text with characters that do not exist" in result.err
+    header = np.array('{"format": "notsodeep.learn", "arrays": {}, "version": 1, "z": "?"}')
+    header.reshape(1).view(np.uint32)[-3] = code
+    np.savez(tmp_path / "model.npz", header=header, digest=np.array("0"))
+    with pytest.raises(InputError, match="text with characters that do not exist"):
+        learn.load(tmp_path / "model.npz")
+
+
+def test_labels_in_bytes_are_refused(run: Run, tmp_path: Path) -> None:
+    np.savez(tmp_path / "X.npz", X=X, y=np.array([b"a", b"b"] * 10))
+    result = run("fit", tmp_path / "X.npz", "--out", tmp_path / "model.npz")
+    assert (result.code, list(tmp_path.iterdir())) == (2, [tmp_path / "X.npz"])
+    assert "labels of type |S1; pass numbers or text" in result.err
 
 
 def test_parquet_that_unpacks_to_gigabytes(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ import pytest
 from tests.commands import Run
 
 import notsodeep as nsd
+from notsodeep import interrupt
 from notsodeep.commands import console
 from notsodeep.progress import reporter
 from notsodeep.text import cell, printable
@@ -214,6 +215,12 @@ def test_ctrl_c_during_the_imports(how: str, tmp_path: Path) -> None:
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=30)
     assert (process.returncode, err) == (130, "error: interrupted\n")
+
+
+def test_ctrl_c_is_answered_before_anything_large_is_imported() -> None:
+    code = f"exec(open({interrupt.__file__!r}).read()); import sys; print('pathlib' in sys.modules)"
+    found = subprocess.run([sys.executable, "-S", "-E", "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout == "False\n"
 
 
 def test_the_library_leaves_ctrl_c_alone() -> None:

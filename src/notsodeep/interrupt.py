@@ -1,6 +1,7 @@
 """Ctrl-C while the command line is still importing: one line and exit code 130, no traceback.
 
-The package imports this module before all others. In a process that is not its own command, it does nothing.
+The package imports this module before all others, and it imports little itself: until its last line, Ctrl-C ends in a
+traceback. In a process that is not its own command, it does nothing.
 """
 
 from __future__ import annotations
@@ -9,7 +10,6 @@ import os
 import signal
 import sys
 from itertools import pairwise
-from pathlib import PurePath
 
 __all__ = ["STATUS", "release"]
 
@@ -32,7 +32,7 @@ def _own_command() -> bool:
     name = sys.argv[0] if getattr(sys, "argv", None) else ""
     if name == "-m":  # as Python calls a module that it is about to run
         return ("-m", "notsodeep") in pairwise(sys.orig_argv)
-    return PurePath(name).stem == "notsodeep"
+    return os.path.splitext(os.path.basename(name))[0] == "notsodeep"
 
 
 if _own_command() and signal.getsignal(signal.SIGINT) is signal.default_int_handler:

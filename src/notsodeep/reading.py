@@ -11,18 +11,19 @@ import gzip
 import json
 import math
 import os
+import stat
 import warnings
 import zipfile
 import zlib
 from pathlib import Path
-from typing import IO, Any, TypeAlias
+from typing import IO, Any, BinaryIO, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from notsodeep.resources import available_memory, readable
 
-__all__ = ["Npz", "affordable", "content", "inflate", "json_file", "json_text", "npy_file"]
+__all__ = ["Npz", "affordable", "content", "inflate", "json_file", "json_text", "npy_file", "opened", "regular"]
 
 Array: TypeAlias = NDArray[Any]
 
@@ -32,6 +33,19 @@ _TEXT = 16 << 20  # bytes of JSON; empty lists take twenty times as much in memo
 _DIGITS = 40  # of an integer in JSON
 _MAGIC = np.lib.format.MAGIC_PREFIX
 _METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)  # what numpy writes
+
+
+def regular(path: str | os.PathLike[str]) -> Path:
+    """The path of an ordinary file: a pipe would be waited for without end, and a device never ends."""
+    mode = os.stat(path).st_mode
+    if not stat.S_ISREG(mode):
+        raise ValueError(f"it is {'a directory' if stat.S_ISDIR(mode) else 'a device or a pipe'}, not a file")
+    return Path(path)
+
+
+def opened(path: str | os.PathLike[str]) -> BinaryIO:
+    """An ordinary file, open for reading."""
+    return regular(path).open("rb")
 
 
 def affordable(size: int, stored: int) -> None:
@@ -47,7 +61,7 @@ def affordable(size: int, stored: int) -> None:
 
 def content(path: Path) -> bytes:
     """The bytes of a file, unpacked if it is a ``.gz``."""
-    stored = path.stat().st_size
+    stored = regular(path).stat().st_size
     if path.suffix != ".gz":
         affordable(stored, stored)
         return path.read_bytes()
@@ -78,7 +92,7 @@ def inflate(packed: bytes, size: int) -> bytes:
 
 def json_file(path: str | os.PathLike[str], limit: int = _TEXT) -> Any:
     """Parse a JSON file in UTF-8 of at most `limit` bytes."""
-    with Path(path).open("rb") as file:
+    with opened(path) as file:
         raw = file.read(limit + 1)
     if len(raw) > limit:
         raise ValueError(f"it has more than {limit >> 20} MiB, which no such file has")
@@ -109,7 +123,7 @@ def _integer(digits: str) -> int:
 
 def npy_file(path: str | os.PathLike[str]) -> Array:
     """Read one array from a ``.npy`` file."""
-    with Path(path).open("rb") as file:
+    with opened(path) as file:
         if file.read(len(_MAGIC)) != _MAGIC:
             raise ValueError("it is not a .npy file; np.save writes one")
         file.seek(0)
@@ -143,8 +157,15 @@ def _npy(stream: IO[bytes], length: int, stored: int) -> Array:
         if not done:
             raise ValueError("it is cut short; save it again")
         view = view[done:]
+    if dtype.kind == "U" and not _is_text(raw.view(np.dtype(np.uint32).newbyteorder(dtype.byteorder))):
+        raise ValueError("it holds text with characters that do not exist; save it again")
     flat = raw.view(dtype)
     return flat.reshape(shape[::-1]).T if fortran else flat.reshape(shape)
+
+
+def _is_text(codes: Array) -> bool:
+    """Whether all of these are characters of Unicode, and no halves of one."""
+    return bool(np.all((codes < 0xD800) | ((codes > 0xDFFF) & (codes <= 0x10FFFF))))
 
 
 class Npz:
@@ -164,7 +185,7 @@ class Npz:
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        self._file = Path(path).open("rb")  # noqa: SIM115
+        self._file = opened(path)
         try:
             self._stored = os.fstat(self._file.fileno()).st_size
             if self._file.read(2) != b"PK":

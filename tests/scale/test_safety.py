@@ -18,6 +18,7 @@ from tests.scale import problems
 import notsodeep as nsd
 from notsodeep import InputError
 from notsodeep.scale import DamagedTileError, Factor, StoredBlocks, compute, factorize, verify
+from notsodeep.scale.store import TileStore
 
 LOST = "was moved, deleted or replaced while it was being written; leave it in place and run the same command again"
 
@@ -226,6 +227,22 @@ def test_a_store_of_another_kernel_is_not_touched(tmp_path: Path) -> None:
     assert not any(file.exists() for file in left)
 
 
+def test_a_row_of_tiles_that_becomes_a_link_under_its_writer(tmp_path: Path) -> None:
+    path, mine = tmp_path / "K.zarr", tmp_path / "mine"
+    mine.mkdir()
+    (mine / "2").write_text("mine")
+    source = problems.source(50)
+    compute(source, path, tile=16)
+    kept = TileStore(path)
+    with TileStore.writing(path, kept.shape, kept.tile, kept.dtype, kept.manifest) as store:
+        tile = store.read((1, 2))
+        shutil.rmtree(path / "c/1")
+        (path / "c/1").symlink_to(mine)
+        with pytest.raises(InputError, match="c/1 is a link, and nothing is written outside the store"):
+            store.write((1, 2), tile)
+    assert [(file.name, file.read_text()) for file in mine.iterdir()] == [("2", "mine")]
+
+
 # --- a tile knows where it belongs --------------------------------------------------------------
 
 
@@ -297,6 +314,31 @@ def test_attributes_of_others_are_no_edit(tmp_path: Path) -> None:
     compute(problems.source(50), tmp_path / "K.zarr", tile=25)
     zarr.open_array(tmp_path / "K.zarr", mode="r+").attrs["title"] = "mine"
     assert verify(tmp_path / "K.zarr").sound
+
+
+@pytest.mark.parametrize(
+    ("within", "name", "value", "said"),
+    [
+        ((), "note", "mine", "note mine → null"),
+        (("model",), "note", 1, "model.note 1 → null"),
+        (("model",), "activation", {"name": "x"}, r'model.activation \{"name": "x"\} → '),
+    ],
+)
+def test_a_manifest_with_more_in_it_is_not_continued(
+    tmp_path: Path, within: tuple[str, ...], name: str, value: Any, said: str
+) -> None:
+    path = tmp_path / "K.zarr"
+    compute(problems.source(50), path, tile=16)
+    described = json.loads((path / "zarr.json").read_text())
+    place = described["attributes"]["notsodeep"]
+    for key in within:
+        place = place[key]
+    place[name] = value
+    (path / "zarr.json").write_text(json.dumps(described))
+    before = problems.contents(path)
+    with pytest.raises(InputError, match=f"K.zarr holds another kernel: .*{said}"):
+        compute(problems.source(50), path)
+    assert problems.contents(path) == before
 
 
 # --- what notsodeep 0.1 wrote ---------------------------------------------------------------------

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from notsodeep.checks import InputError, MissingExtraError, matrix, missing_extra
 from notsodeep.data.formats import cifar_records, idx, pixels
 from notsodeep.data.samples import Data
-from notsodeep.reading import Npz, affordable, content, npy_file
+from notsodeep.reading import Npz, affordable, content, npy_file, regular
 
 __all__ = ["ENDINGS", "read_path"]
 
@@ -80,7 +80,7 @@ def _labels(labels: Any, X: NDArray[Any] | None, name: str) -> NDArray[Any] | No
     samples = 0 if X is None else len(X)
     if np.shape(labels) != (samples,):
         raise InputError(f"{name} holds {samples} samples but labels of shape {np.shape(labels)}; pass one a sample")
-    if labels.dtype.kind not in "biufUS":
+    if labels.dtype.kind not in "biufU":
         raise InputError(f"{name} holds labels of type {labels.dtype}; pass numbers or text")
     if labels.dtype.kind == "f" and (missing := int(np.count_nonzero(~np.isfinite(labels)))):
         raise InputError(f"{name}: {missing} of its {samples} labels are NaN or infinite; drop those samples")
@@ -104,7 +104,7 @@ def _double(array: NDArray[Any]) -> NDArray[Any]:
 
 
 def _csv(path: Path) -> _Arrays:
-    with path.open(encoding="utf-8-sig", newline="") as file:
+    with regular(path).open(encoding="utf-8-sig", newline="") as file:
         reader = csv.reader(file)
         try:
             return _table(([cell.strip() for cell in row] for row in reader if row), path)
@@ -147,7 +147,7 @@ def _parquet(path: Path) -> _Arrays:
     except ImportError:
         raise missing_extra("Parquet files need pyarrow", "data") from None
     try:
-        with pyarrow.parquet.ParquetFile(path) as file:
+        with pyarrow.parquet.ParquetFile(regular(path)) as file:
             described = file.metadata
             cells = described.num_rows * max(described.num_columns, 1)
             unpacked = sum(described.row_group(k).total_byte_size for k in range(described.num_row_groups))

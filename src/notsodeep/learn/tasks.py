@@ -197,7 +197,7 @@ class KernelClassifier(ClassifierMixin, KernelMachine):  # type: ignore[misc]
     def _restore(self, arrays: dict[str, Array], numbers: dict[str, Any]) -> None:
         super()._restore(arrays, numbers)
         labels, columns_ = arrays["classes"], self.dual_coef_.shape[1]
-        if labels.shape != (2 if columns_ == 1 else columns_,) or labels.dtype.kind not in "biufUS":
+        if labels.shape != (2 if columns_ == 1 else columns_,) or labels.dtype.kind not in "biufU":
             raise ValueError("its arrays do not fit together")
         self.classes_ = labels.astype(object) if numbers.get("object_labels") else labels
         self.calibration_ = persistence.from_plain_fields(Calibration, numbers["calibration"])

@@ -21,7 +21,7 @@ from notsodeep.checks import InputError, choice, count, missing_extra, warn_conv
 from notsodeep.models import DEQ, Explicit, model_from_dict
 from notsodeep.nn.activations import bends, require_registered
 from notsodeep.nn.networks import DEQNet, ExplicitNet
-from notsodeep.reading import json_text
+from notsodeep.reading import json_text, opened
 
 __all__ = ["export_onnx", "load", "save"]
 
@@ -137,7 +137,7 @@ def packed(tensors: Mapping[str, torch.Tensor], kind: str, content: Mapping[str,
 def unpacked(path: str | Path, kind: str) -> tuple[dict[str, torch.Tensor], dict[str, Any] | None]:
     """The tensors and the JSON object of a file written by :func:`packed`; None where it has none of this kind."""
     try:
-        with Path(path).open("rb") as start:  # the header is parsed in one go, however long it claims to be
+        with opened(path) as start:  # the header is parsed in one go, however long it claims to be
             if int.from_bytes(start.read(8), "little") > _LONGEST_HEADER:
                 raise ValueError("its header is too long")
         with safetensors.safe_open(str(path), framework="pt") as file:

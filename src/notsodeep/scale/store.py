@@ -27,7 +27,7 @@ import re
 import stat
 import struct
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -247,7 +247,14 @@ class TileStore:
             full = np.zeros(self.tile, self.dtype)
             full[: data.shape[0], : data.shape[1]] = data
         full = np.ascontiguousarray(full, self.dtype)
-        with files.writing(self.file(tile), durable=False, check=self.require_claim) as file:
+        path = self.file(tile)
+
+        def check() -> None:
+            self.require_claim()
+            _require_own(self.path, path.parent)
+
+        check()
+        with files.writing(path, durable=False, check=check) as file:
             file.write(full.data.cast("B"))
             file.write(self._ending(tile, full))
 
@@ -281,9 +288,13 @@ class TileStore:
 def _own(directory: Path, name: str) -> Path:
     """A directory within another one, created if need be; nothing is written through a link that leads out of it."""
     place = files.folder(directory / name)
-    if place.resolve() != directory.resolve() / name:
-        raise InputError(f"{place} is a link, and nothing is written outside the store; delete it")
+    _require_own(directory, place)
     return place
+
+
+def _require_own(directory: Path, place: Path) -> None:
+    if place.resolve() != directory.resolve() / place.relative_to(directory):
+        raise InputError(f"{place} is a link, and nothing is written outside the store; delete it")
 
 
 def _many(shape: tuple[int, int], tile: tuple[int, int]) -> bool:
@@ -324,8 +335,8 @@ def _describe(shape: tuple[int, int], tile: tuple[int, int], dtype: Any, manifes
 
 def _differences(found: Mapping[str, Any], asked: Mapping[str, Any], within: str = "") -> Iterator[str]:
     """What differs, down to the single number, as "name there → asked for"."""
-    for key in asked:
-        old, new = found.get(key), asked[key]
+    for key in dict.fromkeys([*asked, *found]):
+        old, new = found.get(key), asked.get(key)
         if old == new:
             continue
         before, after = _as_written(key, old), _as_written(key, new)
@@ -339,10 +350,11 @@ def _differences(found: Mapping[str, Any], asked: Mapping[str, Any], within: str
 
 def _as_written(key: str, value: Any) -> Any:
     """Activations as their formulas, for "piecewise_linear" with kinks is not what a user called relu."""
-    if key == "activation" and isinstance(value, Mapping):
-        return str(Activation.from_dict(value))
-    if key == "activations" and isinstance(value, list):
-        return ", ".join(str(Activation.from_dict(layer)) for layer in value)
+    with suppress(InputError):  # an edited description shows as it is
+        if key == "activation" and isinstance(value, Mapping):
+            return str(Activation.from_dict(value))
+        if key == "activations" and isinstance(value, list):
+            return ", ".join(str(Activation.from_dict(layer)) for layer in value)
     return value
 
 
