@@ -61,7 +61,8 @@ class ConvInfo:
     residual : float
         Largest residual of a fixed point: root mean square in the angle arccos ρ, or mean relative to Σ for Θ.
     error : float
-        Estimated largest error of an entry relative to √(K_ii K_jj), from residuals and rounding; not a bound.
+        Bound of the error of every entry relative to √(K_ii K_jj), from residuals, rounding and the gain
+        1/(1 − σ_a² E[φ'²]) with which the fixed point passes them on.
     compile_seconds : float
         Spent compiling or loading the compiled pass (0 after the first call in a process).
     seconds : float

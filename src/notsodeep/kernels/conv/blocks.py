@@ -34,7 +34,9 @@ __all__ = ["ConvBlocks"]
 Array: TypeAlias = NDArray[Any]
 Tile: TypeAlias = tuple[int, int, int, int]
 
-_GOALS = {"float64": (1e-12, 1e-11), "float32": (2.5e-7, 1e-5)}  # residuals of the angle and of Θ
+_GOALS = {"float64": (6e-13, 2e-12), "float32": (2.5e-7, 1e-5)}  # residuals of the angle and of Θ
+_POOLED = 0.1  # times the latter, because a mean over positions is smaller than their own kernels
+_VARIANCES = 4 * float(np.finfo(np.float64).eps)  # relative error of one layer's variances
 _LARGEST_TILE, _SMALLEST_TILE = 64, 4
 
 
@@ -120,12 +122,21 @@ class ConvBlocks(ComputedBlocks):
         self._arc = Arc.of(model.activation, model.recurrent)
         self._tile_pass: Any = equilibrium_tile if self.depth is None else layered_tile
         self._compile_seconds = self._compile()
+        self._sizes = [self._sizes_of(images) for images in (self._left, self._right)]
         self._work = Counts()
         self._seconds = time.perf_counter() - began
 
     @property
     def options(self) -> dict[str, Any]:
         return {"depth": self.depth, "readout": self.readout}
+
+    @property
+    def _natural(self) -> float:
+        """1/(1 − σ_a² v), or what finitely many layers make of it."""
+        rest = self._arc.rest
+        if self.depth is None:
+            return 1 / rest
+        return min(self.depth + 1.0, 1 / rest if rest > 0 else np.inf)
 
     @property
     def _pooled(self) -> bool:
@@ -141,7 +152,7 @@ class ConvBlocks(ComputedBlocks):
             work.evaluations / max(work.pairs, 1),
             work.steps / max(work.pairs, 1),
             work.residual,
-            work.error,
+            float(np.maximum(work.error, self._rounding)),
             self._compile_seconds,
             self._seconds,
         )
@@ -175,7 +186,7 @@ class ConvBlocks(ComputedBlocks):
             out[:, a - i0 : b - i0, c - j0 : d - j0] = values
             if symmetric:
                 mirror(out, len(out), a - i0, b - i0, c - j0, d - j0)
-            return Counts(*counts.tolist())
+            return counts
 
         total = Counts()
         with reporter("kernel", len(tiles), progress) as report, ThreadPoolExecutor(threads) as pool:
@@ -191,19 +202,48 @@ class ConvBlocks(ComputedBlocks):
                 raise
         return total
 
-    def _tile(self, tile: Tile, symmetric: bool, stop: threading.Event | None = None) -> tuple[Array, Array]:
+    def _tile(self, tile: Tile, symmetric: bool, stop: threading.Event | None = None) -> tuple[Array, Counts]:
         """Values (kinds, rows, columns) in float64 and what was counted; above the diagonal only if symmetric."""
         a, b, c, d = tile
-        values, counts = np.zeros((len(self.kinds), b - a, d - c)), np.zeros(INFO)
+        values, trust, info = np.zeros((len(self.kinds), b - a, d - c)), np.zeros((2, b - a, d - c)), np.zeros(INFO)
         # flattened, the diagonal comes from the variances
         first = a - c + (0 if self._pooled else 1) if symmetric else -(b - a)
         for arguments in self._problems(tile):
             if stop is not None and stop.is_set():
                 break
-            self._tile_pass(values, *arguments, first, counts)
+            self._tile_pass(values, trust, *arguments, first, info)
         if self._pooled:
             values /= (self.geometry.rows * self.geometry.width) ** 2
-        return values, counts
+            trust /= (self.geometry.rows * self.geometry.width) ** 2
+        error = self._rounding + self._relative(trust, slice(a, b), slice(c, d))
+        pairs, evaluations, steps, residual = info.tolist()
+        return values, Counts(pairs, evaluations, steps, residual, error)
+
+    def _relative(self, trust: Array, rows: slice, columns: slice) -> float:
+        """The largest of these errors, divided by √(K_ii K_jj)."""
+        worst, power = 0.0, self._arc.power
+        factors = {"ck": power, "ntk_injected": self.geometry.border / power}
+        for kind, left, right in zip(self.kinds, *self._sizes, strict=True):
+            error = trust[1 if kind.startswith("ntk") else 0] * factors.get(kind, 1.0)
+            scale = np.multiply.outer(np.sqrt(left[rows]), np.sqrt(right[columns]))
+            ratio = np.divide(error, scale, out=np.zeros_like(error), where=scale > 0)
+            worst = float(np.maximum(worst, ratio.max()))
+        return worst
+
+    @property
+    def _rounding(self) -> float:
+        """Relative error of the variances, and of the diagonal made from them."""
+        return _VARIANCES * self._natural + float(np.finfo(self.dtype).eps)
+
+    def _sizes_of(self, images: Images) -> list[Array]:
+        """K(x, x) of each image and kind, or a lower bound of it where positions are pooled."""
+        whole = self._exact_diagonals(images)
+        if not self._pooled:
+            return whole
+        covariance, dual = images.pooled(self.model, self.geometry)
+        least = [covariance if kind in ("nngp", "ntk_injected") else dual for kind in self.kinds]
+        tiny = np.finfo(np.float64).eps / (self.geometry.rows * self.geometry.width)
+        return [np.maximum(floor, tiny * flat) for floor, flat in zip(least, whole, strict=True)]
 
     def _problems(self, tile: Tile) -> Iterator[tuple[Any, ...]]:
         """The arguments of a compiled pass: one problem, or one for each offset where positions are pooled."""
@@ -213,8 +253,8 @@ class ConvBlocks(ComputedBlocks):
             pairs = (left.pixels[a:b], right.pixels[c:d], left.parts, right.parts, left.entry[a:b], right.entry[c:d])
             yield self._arguments(pairs, geometry, geometry.spread, geometry.lowest)
             return
-        first = left.sources(slice(a, b), self.model, geometry)
-        second = right.sources(slice(c, d), self.model, geometry)
+        first = left.sources(slice(a, b), geometry)
+        second = right.sources(slice(c, d), geometry)
         entries = (np.arange(b - a), np.arange(d - c))
         for offset in offsets(geometry):
             inner = offset.geometry
@@ -226,30 +266,38 @@ class ConvBlocks(ComputedBlocks):
         self, pixels: Array, root: Array, sources: Array, offset: Offset, part: Callable[[Array], Array]
     ) -> tuple[Array, Array]:
         """Pixels and parts of some images where they overlap with those they are compared to."""
-        geometry = offset.geometry
-        stacked = parts(part(root), part(self.geometry.area), offset.missed(sources, part))
-        return geometry.place(part(pixels), self.dtype), geometry.place(np.swapaxes(stacked, 1, 2), self.dtype)
+        inner = offset.geometry
+        stacked = np.stack([part(root), part(sources), offset.missed(sources, part)])
+        variances, origins, missed = np.swapaxes(stacked, 1, 2)
+        placed = parts(variances, origins, missed, part(self.geometry.area), inner, self.dtype)
+        return inner.place(part(pixels), self.dtype), placed
 
     def _arguments(self, pairs: tuple[Array, ...], geometry: Geometry, spread: Array, lowest: float) -> tuple[Any, ...]:
         real = self.dtype.type
         angle, lens = arc_polynomials(self.dtype.name)
         arc = self._arc
+        goal, tangent_goal = _GOALS[self.dtype.name]
+        tangent_goal *= _POOLED if self._pooled else 1.0
         numbers = (
-            arc.power, arc.bend, arc.recurrent, 1 / arc.rest, 2.0, lowest, *_GOALS[self.dtype.name], self.model.input
+            arc.power, arc.bend, arc.recurrent, self._natural, 2.0, lowest, goal, tangent_goal, self.model.input,
+            self.geometry.border,
         )  # fmt: skip
-        polynomials = (angle, lens, guess_polynomial(arc))
+        guess = guess_polynomial(arc) if self.depth is None else ()
+        polynomials = (angle, lens, guess)
         wants = ("ntk" in self.kinds or "ntk_injected" in self.kinds, "ntk_frozen_input" in self.kinds)
+        buffer = aligned((BUFFERS, geometry.length), self.dtype)
         return (
             *pairs, geometry.place(spread, self.dtype),
             *(tuple(map(real, polynomial)) for polynomial in polynomials), tuple(map(real, numbers)),
             np.array(kind_codes(self.kinds)), wants, geometry.shape, geometry.taps,
-            aligned((BUFFERS, geometry.length), self.dtype),
+            buffer, buffer.view(f"int{8 * self.dtype.itemsize}"),
         )  # fmt: skip
 
     def _compile(self) -> float:
         """Compile (or load) the pass; return the seconds it took."""
         began = time.perf_counter()
-        arguments = (np.zeros((1, 1, 1)), *next(self._problems((0, 1, 0, 1))), 0, np.zeros(INFO))
+        whole = np.zeros((1, 1, 1))
+        arguments = (whole, whole, *next(self._problems((0, 1, 0, 1))), 0, np.zeros(INFO))
         self._tile_pass.compile(tuple(numba.typeof(argument) for argument in arguments))
         return time.perf_counter() - began
 
@@ -263,12 +311,12 @@ class ConvBlocks(ComputedBlocks):
         if self._pooled:
             found = [self._tile((i, i + 1, i, i + 1), False)[0] for i in range(self.shape[0])]
             return list(np.concatenate(found, axis=1)[:, :, 0])
-        return self._exact_diagonals()
+        return self._sizes[0]
 
-    def _exact_diagonals(self) -> list[Array]:
+    def _exact_diagonals(self, images: Images) -> list[Array]:
         """With ρ = 1 everything is linear in the variances: Ġ = v."""
         arc, geometry = self._arc, self.geometry
-        variance = self._left.root**2
+        variance = images.root**2
         power, factor = arc.power, arc.recurrent * arc.power
         last = variance[-1]
         if self.depth is None:
@@ -286,4 +334,4 @@ class ConvBlocks(ComputedBlocks):
             "ntk_frozen_input": power * (last + own),
             "ntk_injected": tangent,
         }
-        return [fields[kind].sum(axis=(1, 2))[self._left.entry] for kind in self.kinds]
+        return [fields[kind].sum(axis=(1, 2))[images.entry] for kind in self.kinds]

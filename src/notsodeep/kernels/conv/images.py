@@ -48,14 +48,17 @@ class Images:
         σ_b x/√2 in the flat layout.
     entry : array (n,)
         Which of the entries below belongs to each image; images of the same constant variance share one.
+    depth : int or None
+        Of the network; None for the equilibrium.
     root : array (levels, entries, rows, width)
         √q in float64; one level at equilibrium, else one per layer.
-    parts : array (4, levels, entries, length)
-        √q, 1/(S√q) (zero where q is), S√q and what windows miss (nothing) in the flat layout.
+    parts : array (5, levels, entries, length)
+        What :func:`parts` returns in the flat layout.
     """
 
     pixels: Array
     entry: Array
+    depth: int | None
     root: Array
     parts: Array
 
@@ -64,47 +67,89 @@ class Images:
         n, channels = len(array), array.shape[3]
         pixels = aligned((n, channels, geometry.length), dtype)
         roots: list[Array] = []
+        sources: list[Array] = []
         entry = np.empty(n, np.int64)
         shared = -1  # the entry of images with constant variance
+        eps = float(np.finfo(dtype).eps)
         for first in range(0, n, _CHUNK):
             part = array[first : first + _CHUNK].astype(np.float64)
             placed = np.moveaxis(part, 3, 1).reshape(len(part), channels, -1)
             pixels[first : first + _CHUNK, :, geometry.positions] = math.sqrt(model.input / 2) * placed
-            variance = _variances(np.sum(part**2, axis=3), model, geometry, depth)
+            square = np.sum(part**2, axis=3)
+            variance = _variances(square, model, geometry, depth)
+            source = (_factor(model) * _before(variance) + model.input * square) / 2
             _check_range(variance, dtype)
             for i in range(len(part)):
-                one = variance[:, i]
-                flat = bool(np.ptp(one) <= 4 * np.finfo(dtype).eps * one.max())
-                if flat and shared >= 0 and np.allclose(one, roots[shared] ** 2, rtol=8 * np.finfo(dtype).eps, atol=0):
+                one, origin = variance[:, i], source[:, i]
+                flat = bool(np.ptp(one) <= 4 * eps * one.max() and np.ptp(origin) <= 8 * eps * origin.max())
+                if flat and shared >= 0 and np.allclose(one, roots[shared] ** 2, rtol=8 * eps, atol=0):
                     entry[first + i] = shared
                     continue
                 entry[first + i] = len(roots)
                 if flat:
                     shared = len(roots)
                 roots.append(np.sqrt(one))
-        root = np.stack(roots, axis=1)
-        # a variance that has died out across black pixels is zero, so that 1/√q stays in range
-        root[root <= 6e-8 * root.max(axis=(2, 3), keepdims=True) + float(np.finfo(dtype).tiny) ** 0.4] = 0.0
-        return Images(pixels, entry, root, geometry.place(parts(root, geometry.area, np.zeros_like(root)), dtype))
+                sources.append(origin)
+        root, origins = np.stack(roots, axis=1), np.stack(sources, axis=1)
+        # a variance that has died out across black pixels is zero: what it would add is less than rounding
+        root[root <= eps / 4 * root.max(axis=(2, 3), keepdims=True) + float(np.finfo(dtype).tiny) ** 0.4] = 0.0
+        return Images(
+            pixels, entry, depth, root, parts(root, origins, np.zeros_like(root), geometry.area, geometry, dtype)
+        )
 
     def __len__(self) -> int:
         return len(self.pixels)
 
-    def sources(self, rows: slice, model: ConvDEQ, geometry: Geometry) -> tuple[Array, Array, Array]:
-        """σ_b x/√2, √q and what windows sum to make q, of some images: (n, channels or levels, rows, width)."""
-        shape = (geometry.rows, geometry.width)
-        pixels = self.pixels[rows][..., geometry.positions].astype(np.float64)
-        pixels = pixels.reshape(*pixels.shape[:2], *shape)
+    def sources(self, rows: slice, geometry: Geometry) -> tuple[Array, Array, Array]:
+        """σ_b x/√2, √q and half the source of q, of some images: (n, channels or levels, rows, width)."""
         root = np.moveaxis(self.root[:, self.entry[rows]], 0, 1)
-        factor = model.recurrent * Arc.of(model.activation, model.recurrent).power
-        before = root if root.shape[1] == 1 else root[:, [0, *range(root.shape[1] - 1)]]  # of the layer below
-        return pixels, root, factor * before**2 + 2 * np.sum(pixels**2, axis=1, keepdims=True)
+        origin = np.moveaxis(self.parts[2][:, self.entry[rows]], 0, 1)
+        return geometry.take(self.pixels[rows]), root, geometry.take(origin) ** 2
+
+    def pooled(self, model: ConvDEQ, geometry: Geometry) -> tuple[Array, Array]:
+        """Lower bounds of the means over all pairs of positions of Σ and of G, for each image.
+
+        Σ is made of windows of σ_a² G + σ_b² x·x, or x·x itself before the first layer, and G exceeds the first terms
+        of its Hermite series, E[φ]E[φ] + E[φ']² Σ.
+        """
+        arc = Arc.of(model.activation, model.recurrent)
+        slope = math.sqrt(max(arc.power - math.pi * arc.bend / 2, 0.0))  # |E[φ']| = |a + b|/2
+        dual, covariance = np.empty(len(self)), np.empty(len(self))
+        for first in range(0, len(self), _CHUNK):
+            rows = slice(first, first + _CHUNK)
+            root = np.moveaxis(self.root[:, self.entry[rows]], 0, 1)
+            inputs = math.sqrt(2) * geometry.take(self.pixels[rows])
+            if self.depth == 0:
+                covariance[rows] = np.sum(np.mean(inputs, axis=(2, 3)) ** 2, axis=1) / model.input
+            else:
+                states = math.sqrt(model.recurrent) * arc.mean * root[:, max(root.shape[1] - 2, 0)]
+                covariance[rows] = geometry.pooled(np.concatenate([inputs, states[:, None]], axis=1)).sum(1)
+            dual[rows] = (arc.mean * root[:, -1].mean(axis=(1, 2))) ** 2 + slope**2 * covariance[rows]
+        return covariance, dual
 
 
-def parts(root: Array, area: Array, missed: Array) -> Array:
-    """√q, 1/(S√q) (zero where q is), S√q and what windows miss, stacked."""
-    edge = root * np.sqrt(area)
-    return np.stack([root, np.divide(1, edge, out=np.zeros_like(edge), where=edge > 0), edge, missed])
+def parts(root: Array, source: Array, missed: Array, area: Array, geometry: Geometry, dtype: Any) -> Array:
+    """√q, 1/√(S√q) (zero where q is), √(source/2), the same of columns, and what windows miss, in the flat layout.
+
+    root, source, missed : √q, half of what windows sum to make S²q, and what of it is out of reach; (..., rows, width).
+    area : S² (rows, width).
+    """
+    edge = np.sqrt(root * np.sqrt(area))
+    inverse = np.divide(1, edge, out=np.zeros_like(edge), where=edge > 0)
+    columns = geometry.axes[0] @ source
+    placed = geometry.place(np.stack([root, inverse, np.sqrt(source), np.sqrt(columns), missed]), dtype)
+    geometry.wrap(placed[2:4])
+    return placed
+
+
+def _factor(model: ConvDEQ) -> float:
+    """σ_a² v."""
+    return model.recurrent * Arc.of(model.activation, model.recurrent).power
+
+
+def _before(levels: Array) -> Array:
+    """Each level's predecessor: itself at equilibrium, where there is one level only."""
+    return np.concatenate([levels[:1], levels[:-1]])
 
 
 def _check_range(variance: Array, dtype: Any) -> None:
@@ -119,9 +164,9 @@ def _check_range(variance: Array, dtype: Any) -> None:
 def _variances(square: Array, model: ConvDEQ, geometry: Geometry, depth: int | None) -> Array:
     """q = B(σ_a² v q + σ_b² |x|²), a linear equation for homogeneous φ, or its iterates from q⁰ = |x|²."""
     drive = geometry.average(model.input * square)
-    factor = model.recurrent * Arc.of(model.activation, model.recurrent).power
+    factor = _factor(model)
     if depth is None:
-        return np.maximum(geometry.solve(factor, drive), 0.0)[None]
+        return geometry.solve(factor, drive)[None]
     levels = [square]
     for _ in range(depth):
         levels.append(drive + factor * geometry.average(levels[-1]))

@@ -70,15 +70,15 @@ class Offset:
         return self.whole.lowest if self.whole.circular else min(0.0, -1 + 2 / self.whole.size)
 
     def missed(self, sources: Array, part: Any) -> Array:
-        """Half of what the full window at a position sums and the window inside the rectangle does not.
+        """What the full window at a position sums and the window inside the rectangle does not.
 
-        sources : σ_a² v q + σ_b² |x|² of whole images; part : `first` or `second`.
+        sources : (σ_a² v q + σ_b² |x|²)/2 of whole images; part : `first` or `second`.
         """
         if self.whole.circular:
             return np.zeros_like(sources)
         beyond = sources.copy()
         part(beyond)[...] = 0.0
-        return part(self.whole.window(beyond)) / 2
+        return part(self.whole.window(beyond))
 
 
 def offsets(whole: Geometry) -> Iterator[Offset]:

@@ -21,14 +21,19 @@ from notsodeep import compilation
 __all__ = [
     "TERMS",
     "add",
+    "balance",
     "columns",
+    "distance",
     "dual",
+    "extremes",
     "finish",
     "guess",
     "jit",
     "layer",
     "momentum",
     "relax",
+    "rescaled_columns",
+    "rescaled_window",
     "residual",
     "right_hand_side",
     "total",
@@ -131,14 +136,66 @@ def guess(
     around: Any,
     taps: Any,
 ) -> None:
-    """g = max(w·(window − border), 0) and h ≥ g as if all neighbours had the same g: a polynomial in √(g·rest)."""
+    """g = w·(window + border) and h ≥ g as if all neighbours had the same g: a polynomial in √(g·rest)."""
     zero, two = g.dtype.type(0), g.dtype.type(2)
     ww, bb, gg, hh, tt = w[at], border[at], g[at], h[at], t[around]
     for k in range(gg.shape[0]):
-        x = max(ww[k] * (_window(tt, k, taps) - bb[k]), zero)
+        x = max(ww[k] * (_window(tt, k, taps) + bb[k]), zero)
         gg[k] = x
         u = np.sqrt(min(x * rest, largest))
         hh[k] = min(max(x * _horner(dense, u), x), two)
+
+
+@jit
+def balance(s: Any, r: Any, up: Any, down: Any, at: Any) -> None:
+    """λ = √(r/s) and 1/λ, which make λs and r/λ equal; both 0 where one of them is."""
+    zero, one = s.dtype.type(0), s.dtype.type(1)
+    ss, rr, uu, dd = s[at], r[at], up[at], down[at]
+    for k in range(ss.shape[0]):
+        scale = np.sqrt(rr[k] / ss[k]) if ss[k] * rr[k] > 0 else zero
+        uu[k] = scale
+        dd[k] = one / scale if scale > 0 else zero
+
+
+@jit
+def distance(x: Any, y: Any, up: Any, down: Any, before: float, factor: float, e: Any, at: Any) -> None:
+    """e ← before·e + factor·(up x − down y)²."""
+    ee, xx, yy, uu, dd = e[at], x[at], y[at], up[at], down[at]
+    for k in range(ee.shape[0]):
+        difference = uu[k] * xx[k] - dd[k] * yy[k]
+        ee[k] = before * ee[k] + factor * difference * difference
+
+
+@jit
+def rescaled_columns(e: Any, s: Any, r: Any, up: Any, down: Any, t: Any, stride: int, at: Any, taps: Any) -> None:
+    """t = vertical sums of e = |λx − y/λ|²/2, each moved from its own balanced λ to that of the middle.
+
+    s, r : |x|/√2 and |y|/√2.  up, down : λ and 1/λ of the middle.
+
+    With another λ than the balanced one e is larger by (λs − r/λ)²: again a square, so that nothing ever cancels.
+    """
+    half = len(taps) // 2
+    tt, uu, dd = t[at], up[at], down[at]
+    for k in range(tt.shape[0]):
+        tt[k] = 0
+    for i in range(-half, half + 1):
+        begin, end = at.start + i * stride, at.stop + i * stride
+        ee, ss, rr = e[begin:end], s[begin:end], r[begin:end]
+        for k in range(tt.shape[0]):
+            difference = uu[k] * ss[k] - dd[k] * rr[k]
+            tt[k] += ee[k] + difference * difference
+
+
+@jit
+def rescaled_window(t: Any, s: Any, r: Any, up: Any, down: Any, out: Any, at: Any, around: Any, taps: Any) -> None:
+    """out = horizontal sums of t, moved in the same way; s and r of whole columns."""
+    tt, ss, rr, uu, dd, oo = t[around], s[around], r[around], up[at], down[at], out[at]
+    for k in range(oo.shape[0]):
+        value = t.dtype.type(0)
+        for j in range(len(taps)):
+            difference = uu[k] * ss[k + j] - dd[k] * rr[k + j]
+            value += tt[k + j] + difference * difference
+        oo[k] = value
 
 
 @jit
@@ -260,17 +317,33 @@ def finish(
 
 
 @jit
-def total(c: Any, loss: Any, h: Any, f: Any, power: float, at: Any) -> tuple[float, float]:
-    """f = ρ; returns Σ c κ and Σ c ρ."""
+def total(c: Any, loss: Any, g: Any, h: Any, f: Any, power: float, at: Any) -> tuple[float, float, float]:
+    """f = ρ; returns Σ c κ, Σ c ρ and Σ c g."""
     one = c.dtype.type(1)
-    cc, ll, hh, ff = c[at], loss[at], h[at], f[at]
-    dual = covariance = c.dtype.type(0)
+    cc, ll, gg, hh, ff = c[at], loss[at], g[at], h[at], f[at]
+    dual = covariance = drive = c.dtype.type(0)
     for k in range(cc.shape[0]):
         rho = one - hh[k]
         ff[k] = rho
         dual += power * cc[k] - ll[k]
         covariance += cc[k] * rho
-    return dual, covariance
+        drive += cc[k] * gg[k]
+    return dual, covariance, drive
+
+
+@jit
+def extremes(h: Any, c: Any, limit: int, none: int, at: Any) -> tuple[int, int]:
+    """The smallest h where c > limit (`none` if nowhere), and the largest, all as bits.
+
+    Numbers that are not negative are ordered like their bits, and only of integers is the least one found by SIMD code.
+    """
+    hh, cc = h[at], c[at]
+    low, high = none, none - none
+    for k in range(hh.shape[0]):
+        low = min(low, hh[k] if cc[k] > limit else none)
+    for k in range(hh.shape[0]):
+        high = max(high, hh[k] if cc[k] > limit else none - none)
+    return low, high
 
 
 @jit
