@@ -139,7 +139,8 @@ def judge(rows: Sequence[Row]) -> Judgement:
     ]
     return Judgement(
         "accuracy follows from four numbers of the network and from the mixture, before training",
-        f"{checks[0].measured} for exact kernels, {checks[1].measured} for finite networks",
+        f"predicted and measured accuracy differ by {checks[0].measured} for exact kernels, and by "
+        f"{checks[1].measured} for finite networks",
         checks,
     )
 

@@ -55,8 +55,8 @@ def _panel(axis: Any, rows: Sequence[Row], panel: str) -> None:
             part = [row for row in select(rows, network=network) if bool(row["width"]) == wide]
             if part:
                 below = network == "deq" and not wide  # the lines of a DEQ and of its design coincide
-                _line(axis, part, column, unit, look["color"], wide and panel != "width", below)
-                _dots(axis, part, column, unit, look, network, wide and panel != "width")
+                _line(axis, part, column, unit, look["color"], wide, below)
+                _dots(axis, part, column, unit, look, network, wide)
     axis.set(xlabel=label, title=title)
     if panel != "recurrence":
         from matplotlib.ticker import FuncFormatter, NullLocator
@@ -79,7 +79,7 @@ def _line(axis: Any, rows: Sequence[Row], column: str, unit: float, color: str, 
 
     ends = [row[column] for row in rows]
     logarithmic = column != "recurrent"
-    grid = np.geomspace(min(ends), max(ends), 25) if logarithmic else np.linspace(min(ends), max(ends), 25)
+    grid = np.geomspace(min(ends), max(ends), 41) if logarithmic else np.linspace(min(ends), max(ends), 41)
     settings = {name: rows[0][name] for name in ("panel", "network", "width", "p", "n", "ridge", "recurrent")}
     values = []
     for place in grid:
@@ -93,7 +93,8 @@ def _dots(
     axis: Any, rows: Sequence[Row], column: str, unit: float, look: dict[str, str], network: str, hollow: bool
 ) -> None:
     places, estimates = curve(rows, "accuracy", column)
-    x = np.array(places) / unit * (_SHIFT[network] if column != "recurrent" else 1)
+    x = np.array(places) / unit
+    x = x + 0.4 * (_SHIFT[network] - 1) if column == "recurrent" else x * _SHIFT[network]
     values = 100 * np.array([estimate.value for estimate in estimates])
     halves = 100 * np.nan_to_num([estimate.half for estimate in estimates])
     axis.errorbar(
@@ -126,7 +127,7 @@ def _legend(plt: Any, width: int) -> tuple[list[Any], list[str]]:
     labels = [_LABEL[network] for network in _LOOK]
     ink = {"color": COLORS["muted"]}
     handles += [mark(**ink, ls="-"), mark(**ink, ls="--"), mark(**ink, marker="o", ls="none")]
-    labels += ["theory, infinitely wide", f"theory, width {width}", "exact kernel"]
+    labels += ["theory, infinitely wide", f"theory, width {width} or m", "exact kernel"]
     handles.append(mark(**ink, marker="o", mfc="white", ls="none"))
-    labels.append(f"trained readout, width {width}")
+    labels.append(f"trained readout, width {width} or m")
     return handles, labels
