@@ -145,5 +145,5 @@ def integrated_pass(
             )  # fmt: skip
             for k in range(codes.size):
                 out[k, i, j], lost = value_and_error(IMPLICIT, codes[k], result, errors, numbers[0])
-                most = max(most, lost / (Dx[k, i] * Dy[k, j]))
+                most = max(most, lost / (Dx[k, i] * Dy[k, j])) if lost == lost else np.inf
     return most

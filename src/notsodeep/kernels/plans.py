@@ -28,6 +28,8 @@ __all__ = ["Plan", "choose"]
 
 Array: TypeAlias = NDArray[Any]
 
+_PROBES = 8  # rows whose inner products are formed once more, exactly
+
 
 @dataclass(frozen=True)
 class Summary:
@@ -124,13 +126,19 @@ def choose(
 
 
 def _rounding(left: Samples) -> float:
-    """A bound of the error of a computed cosine.
+    """The error of a computed cosine: what is usual for so many features, and twice what a few rows show.
 
-    BLAS adds products one after the other, in blocks of a few hundred. Equal terms all round to the same side:
-    n of them lose up to n/6 units, because the sum is small at first.
+    BLAS adds products one after the other. Random terms lose about √p units; equal ones all round to the same side and
+    lose up to p/6.
     """
-    features = left.rows.shape[1]
-    return float(np.finfo(left.rows.dtype).eps) * (4 + min(features, 512) / 6 + math.sqrt(features) / 8)
+    rows = left.rows[:: max(1, len(left) // _PROBES)][:_PROBES]
+    wide: Any = rows.astype(np.float64 if rows.dtype == np.float32 else np.longdouble)
+    exact = np.einsum("ik,jk->ij", wide, wide)
+    size = np.sqrt(np.diag(exact))
+    scale = np.multiply.outer(size, size)
+    seen = np.divide(np.abs(rows @ rows.T - exact), scale, out=np.zeros_like(scale), where=scale > 0)
+    usual = float(np.finfo(rows.dtype).eps) * (4 + math.sqrt(rows.shape[1]) / 8)
+    return usual + 2 * float(seen.max())
 
 
 def _cut(left: Samples, kinds: tuple[str, ...]) -> float:
