@@ -2,8 +2,11 @@
 
 PYTHON ?= python3
 VENV   ?= .venv
+EXTRAS ?= all
 BIN    := $(VENV)/bin
 TORCH  := $(shell grep '^torch==' constraints.txt)
+COMMA  := ,
+WANTS_TORCH := $(filter nn all,$(subst $(COMMA), ,$(EXTRAS)))
 
 # one thread per test worker, so that two workers do not fight for two cores
 SINGLE := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1 NUMBA_NUM_THREADS=1
@@ -25,11 +28,15 @@ $(VENV)/.created:
 
 # asked for first and by its exact version: a plain `torch` would bring gigabytes of CUDA packages
 $(VENV)/.torch: constraints.txt $(VENV)/.created
-	$(BIN)/python -m pip install --quiet -c constraints.txt "$(TORCH)"
+ifneq ($(WANTS_TORCH),)
+	@$(BIN)/python -m pip install --quiet -c constraints.txt "$(TORCH)" || { \
+	  echo "error: $(TORCH) cannot be installed for $$($(BIN)/python --version); without PyTorch, and with the tests that" \
+	    "need it skipped: make EXTRAS=scale,report,data" >&2; exit 1; }
+endif
 	@touch $@
 
 $(VENV)/.installed: pyproject.toml constraints.txt $(VENV)/.torch
-	$(BIN)/python -m pip install --quiet -c constraints.txt -e ".[all,test,lint,docs]"
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e ".[$(EXTRAS),test,lint,docs]"
 	@touch $@
 
 demo: setup  ## Turn a DEQ into a shallow network on the digits data, with a table and pictures
