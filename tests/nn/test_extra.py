@@ -9,7 +9,12 @@ import sys
 
 def test_a_missing_torch_is_one_clear_line():
     code = (
-        "import sys; sys.modules['torch'] = None\n"
+        "import sys\n"
+        "class Block:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        "        if name.split('.')[0] == 'torch':\n"
+        "            raise ModuleNotFoundError('No module named torch', name='torch')\n"
+        "sys.meta_path.insert(0, Block())\n"
         "try:\n    import notsodeep.nn\n"
         "except ImportError as error:\n    print(type(error).__name__, error)"
     )
