@@ -8,7 +8,6 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri
-from scipy.stats import qmc
 
 __all__ = ["decide"]
 
@@ -75,6 +74,8 @@ def _normal_points(dimension: int) -> Array:
     """Standard normal quasi-random points, always the same; shape (points, dimension)."""
     if not dimension:
         return np.zeros((1, 0))
+    from scipy.stats import qmc  # scipy.stats takes longer to import than all the rest
+
     return np.asarray(
         ndtri(qmc.Sobol(dimension, seed=np.random.default_rng(0)).random_base2(_LEVELS + (dimension > 4)))
     )
