@@ -29,12 +29,13 @@ def hermite_pass(
     highest order first, a multiple of 4 terms; for an odd φ only the odd orders. skip[b]: leading terms that do
     not matter for |ρ| ≤ b/(len(skip) − 1). numbers = (σ_a², σ_b², σ_0²).
     Pairs with |ρ| > reach are left at infinity for :func:`integrated_pass`. Returns the largest residual relative to
-    √(q_i q_j), the largest |ρ| of the others, the largest Ġ, the largest number of iterations, and how many are left.
+    √(q_i q_j), the largest |ρ| of the others (−1 if there are none), the largest Ġ, the largest number of iterations,
+    and how many are left.
     """
     recurrent, gain, bias = numbers[0], numbers[1], numbers[2]
     zero, one, two = out.dtype.type(0), out.dtype.type(1), out.dtype.type(2)
     terms = A.shape[0]
-    worst, nearest, steepest, most, remaining = 0.0, 0.0, 0.0, 0, 0
+    worst, nearest, steepest, most, remaining = 0.0, -1.0, 0.0, 0, 0
     buffer = np.empty((7, _CHUNK), out.dtype)
     for i in range(i0, i1):
         begin = max(j0, i + 1) if symmetric else j0

@@ -508,12 +508,12 @@ def _hermite(
         reports = [r[0] for r in results]
         residual, nearest, steepest, most = (max(r[k] for r in reports) for k in range(4))
         gain = 1 / max(1 - model.recurrent * steepest, EPSILON)
-        value, slope = series.truncation(nearest)
+        value, slope = series.truncation(max(nearest, 0.0))
         # of Λ relative to √(q_i q_j), then of Ġ relative to √(Ġ_ii Ġ_jj)
         covariance = gain * (known + residual + series.error + value)
         slope += found.limits[1] * covariance + series.error + 16 * EPSILON
         error = max(series.order, 1.0) * covariance + (gain * slope if codes.max() > 1 else 0.0)
-        if nearest == 0:  # no pair was left to the series
+        if nearest < 0:  # no pair was left to the series
             error = 0.0
         error = added + max(error, *(r[1] for r in results))
         return Summary(residual, error, iterations=most)
