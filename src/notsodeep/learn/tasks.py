@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import minimize_scalar
+from scipy.optimize import brentq
 from scipy.special import log_softmax, softmax
 from sklearn.base import ClassifierMixin, MultiOutputMixin, RegressorMixin
 from sklearn.utils.multiclass import check_classification_targets
@@ -230,13 +230,24 @@ def calibrate(scores: Array, share: Array, method: str) -> Calibration:
     smooth = (share + share.sum(axis=1, keepdims=True) / total) / (1 + classes / total)
     spread = float(np.sqrt(np.mean(np.var(scores, axis=1)))) or 1.0
 
-    def loss(log_temperature: float) -> float:
-        return -float(np.sum(smooth * log_softmax(scores / np.exp(log_temperature), axis=1)))
+    scores = scores - scores.mean(axis=1, keepdims=True)
+    counts = smooth.sum(axis=1, keepdims=True)
 
-    found = minimize_scalar(loss, bounds=(np.log(spread) - 7, np.log(spread) + 7), method="bounded",
-                            options={"xatol": 1e-10})  # fmt: skip
+    def slope(log_temperature: float) -> float:
+        """Derivative of the log-loss in 1/temperature, which it is convex in."""
+        probabilities = softmax(scores / np.exp(log_temperature), axis=1)
+        return float(np.sum((counts * probabilities - smooth) * scores))
+
+    # a root, not a minimum: the minimum of a function is only found to the square root of the rounding
+    cold, hot = np.log(spread) - 7, np.log(spread) + 7
+    if slope(hot) >= 0:
+        best = hot
+    elif slope(cold) <= 0:
+        best = cold
+    else:
+        best = brentq(slope, cold, hot, xtol=1e-14)
     right = share[np.arange(len(scores)), np.argmax(scores, axis=1)].sum() / total
-    return Calibration(float(np.exp(found.x)), float(right), len(scores), method)
+    return Calibration(float(np.exp(best)), float(right), len(scores), method)
 
 
 def _ones(weight: Array | None, like: Array) -> Array:
