@@ -36,8 +36,8 @@ class DeepDEQ(KernelMethods, Description):
         Λ_l = σ_l² K_{l−1} + β_l² x·y + bias_l,   K_l = E[φ_l φ_l](Λ_l),   T_l = E[φ_l' φ_l'] (Λ_l + σ_l² T_{l−1}),
 
     ``ck`` = K_L, ``nngp`` = Λ_L, ``ntk`` = K_L + T_L (all weights and the readout trained). A normalised layer divides
-    K_l and T_l by the root mean squares (standard deviations) of both samples. `residual` drops out before a normalisation and
-    multiplies φ by 1/(1 − residual) otherwise; `skip` gives another piecewise-linear φ.
+    K_l and T_l by the root mean squares (standard deviations) of both samples. `residual` drops out before a
+    normalisation and multiplies φ by 1/(1 − residual) otherwise; `skip` gives another piecewise-linear φ.
 
     Examples
     --------
