@@ -65,7 +65,7 @@ def predict(
         "out": None if out is None else str(out),
     }
     if out is not None:
-        files.write(out, _csv(machine, answers, columns), parameter="out")
+        files.write(out, _csv(machine, answers, columns), parameter="out", new=not force)
     if json:
         shown = {} if out is not None else {"predictions": np.asarray(answers).tolist()}
         if columns is not None and out is None:

@@ -35,8 +35,8 @@ _DEEPEST = 100_000  # layers of an unrolled network: a file may not ask for endl
 _LONGEST = 1000  # entries of a list
 
 
-def save(estimator: Any, path: str | Path) -> Path:
-    """Write a fitted estimator; the file appears complete or not at all."""
+def save(estimator: Any, path: str | Path, **options: Any) -> Path:
+    """Write a fitted estimator; the file appears complete or not at all. Options are those of `files.writing`."""
     target = Path(path)
     if target.suffix.lower() != ".npz":
         raise InputError(f"path={str(path)!r} must end in .npz")
@@ -54,7 +54,7 @@ def save(estimator: Any, path: str | Path) -> Path:
     }
     text = json.dumps(header, ensure_ascii=False)
     named: dict[str, Any] = {f"array.{name}": array for name, array in arrays.items()}
-    with files.writing(target) as file:
+    with files.writing(target, **options) as file:
         np.savez(file, header=np.array(text), digest=np.array(_digest(text, arrays)), **named)
     return target
 
