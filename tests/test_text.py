@@ -78,6 +78,10 @@ def test_labels_reach_neither_terminal_nor_spreadsheet_raw(run: Run, labelled: P
     with out.open(encoding="utf-8", newline="") as file:
         written = {row[0] for row in list(csv.reader(file))[1:]}
     assert written == {"'=HYPERLINK(1)" if label[0] == "=" else label for label in HOSTILE}
+    assert run("predict", model, labelled, "--proba", "--out", out, "--force").code == 0
+    header = out.read_text(encoding="utf-8").splitlines()[0]
+    assert header.isprintable()
+    assert next(csv.reader([header]))[1:] == [f"probability of {printable(label)}" for label in np.unique(HOSTILE)]
 
 
 def test_names_of_files_are_spelt_out(run: Run, tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from notsodeep import files
 from notsodeep.activations import Activation, activation, activation_names, moderate
-from notsodeep.checks import InputError, choice, count, matrix, nonnegative, positive
+from notsodeep.checks import InputError, choice, count, matrix, nonnegative, positive, warn_ignored
 from notsodeep.learn.plan import SOLVERS
 from notsodeep.learn.preconditioners import PRECONDITIONERS
 from notsodeep.models import DEQ, Explicit
@@ -75,7 +75,7 @@ def load(path: str | Path) -> Any:
     >>> bool(np.all(again.predict(X) == fitted.predict(X)))
     True
     """
-    if not Path(path).is_file():
+    if not Path(path).exists():
         raise InputError(f"path={str(path)!r} does not exist")
     try:
         header, text, digest, arrays = _read(Path(path))
@@ -213,6 +213,16 @@ def _nothing(value: Any, name: str) -> None:
         raise InputError(f"{name}={value!r} cannot come from a file; pass it to the estimator yourself")
 
 
+def _dropped(value: Any, name: str) -> None:
+    """Files of version 0.1 name the directory of their fit, which need not be one of this machine, nor of this user."""
+    if not isinstance(value, str | None):
+        raise InputError(f"{name}={value!r} cannot come from a file")
+    if value is not None:
+        warn_ignored(
+            f"{name}={value[:100]!r} of the file is ignored, for no file names a place to write; pass it yourself"
+        )
+
+
 _PARAMETERS: dict[str, Check] = {
     "activation": _activation,
     "activations": lambda value, name: (_activation if isinstance(value, str) else _each(_activation))(value, name),
@@ -230,7 +240,7 @@ _PARAMETERS: dict[str, Check] = {
     "preconditioner": _one_of(*PRECONDITIONERS),
     "memory": _optional(positive),
     "client": _nothing,
-    "directory": lambda value, name: None,  # files of version 0.1.0 may name one
+    "directory": _dropped,
     "progress": _optional(_flag),
     "filter_size": count,
     "padding": _one_of("zero", "circular"),
