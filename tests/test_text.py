@@ -157,6 +157,36 @@ def test_too_little_memory_is_told_in_one_line(run: Run, tmp_path: Path, monkeyp
     assert list(tmp_path.iterdir()) == []
 
 
+WITH_FILES = """
+import numpy as np
+from notsodeep.cli import main
+np.savez("σ漢.npz", X=np.random.default_rng(0).normal(size=(30, 6)), y=np.repeat(["σ", "漢", "\x1b[31m"], 10))
+for words in (
+    *("data info σ漢.npz", "fit σ漢.npz --out φ漢.npz", "predict φ漢.npz σ漢.npz --proba"),
+    *("predict φ漢.npz σ漢.npz --proba --out φ漢.csv", "kernel σ漢.npz --out φ漢.npy", "kernel σ漢.npz --out φ漢.zarr"),
+    *("verify φ漢.zarr", "match --data σ漢.npz", "forecast --data σ漢.npz --n 20", "bench --list"),
+    *("predict φ漢.npz σ漢.npz --json",),
+    *("fit σ漢.npz --out φ漢.npz", "verify φ漢", "predict φ漢 φ漢", "data fetch φ漢", "show φ漢.npy"),
+):
+    try:
+        main(words.split())
+    except SystemExit as end:
+        print(f"<{end.code}>", flush=True)
+"""
+
+
+def test_names_and_labels_that_a_stream_lacks(tmp_path: Path) -> None:
+    environment = {**os.environ, "PYTHONPATH": SOURCES, "PYTHONIOENCODING": "cp1252"}
+    command = [sys.executable, "-X", "utf8=0", "-c", WITH_FILES]
+    done = subprocess.run(command, env=environment, capture_output=True, check=False, cwd=tmp_path)
+    out, err = done.stdout.decode("cp1252"), done.stderr.decode("cp1252")
+    assert done.returncode == 0, err
+    assert [line for line in out.splitlines() if line.startswith("<")] == ["<0>"] * 11 + ["<2>"] * 5, err
+    assert all(line.startswith(("error: ", "warning: ")) for line in err.splitlines()), err
+    assert "\x1b" not in out + err
+    assert r"phi\u6f22" in out
+
+
 COMMANDS = """
 import sys
 from notsodeep.cli import main
