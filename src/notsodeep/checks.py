@@ -100,9 +100,9 @@ def missing_extra(need: str, extra: str) -> MissingExtraError:
     --------
     >>> from notsodeep.checks import missing_extra
     >>> print(missing_extra("pages need plotly", "report"))
-    pages need plotly; in the clone: pip install -c constraints.txt -e ".[report]"
+    pages need plotly; pip install "notsodeep[report]"
     """
-    return MissingExtraError(f'{need}; in the clone: pip install -c constraints.txt -e ".[{extra}]"')
+    return MissingExtraError(f'{need}; pip install "notsodeep[{extra}]"')
 
 
 def nearest(name: object, options: Iterable[str]) -> str:

@@ -584,7 +584,7 @@ except nsd.MissingExtraError as error:
 """
     )
     out, err = problems.start(code, tmp_path / "K.zarr").communicate()
-    assert f"need {package}; in the clone" in out, err
+    assert f'need {package}; pip install "notsodeep[scale]"' in out, err
     assert len(out.splitlines()) == 1
     assert list(tmp_path.iterdir()) == []
 
