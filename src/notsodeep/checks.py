@@ -29,6 +29,7 @@ __all__ = [
     "require_finite",
     "warn_assumption",
     "warn_convergence",
+    "warn_deprecated",
 ]
 
 
@@ -74,6 +75,11 @@ def warn_convergence(message: str) -> None:
 def warn_assumption(message: str) -> None:
     """Warn of a prediction outside the assumptions of its theory."""
     _warn(message, AssumptionWarning)
+
+
+def warn_deprecated(message: str) -> None:
+    """Warn of a name or a parameter that will go."""
+    _warn(message, DeprecationWarning)
 
 
 def _warn(message: str, category: type[Warning]) -> None:

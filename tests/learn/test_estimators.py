@@ -173,6 +173,7 @@ def test_hard_rows(normalize: str) -> None:
         ({"dtype": "float16"}, "dtype='float16' is not supported"),
         ({"solver": "choleski"}, "did you mean 'cholesky'"),
         ({"solver": "out_of_cor"}, "did you mean 'out_of_core'"),
+        ({"solver": None}, "solver=None is not known"),
     ],
 )
 def test_bad_parameters(options: dict[str, Any], message: str) -> None:

@@ -150,7 +150,14 @@ def test_bad_parameters(options: dict[str, Any], message: str) -> None:
 
 
 def test_an_unfinished_solve_is_not_silent() -> None:
-    features = DEQFeatures(width=50, features="deq", max_iterations=2, tol=1e-8).fit(X)
+    features = DEQFeatures(width=50, features="deq", max_iter=2, tol=1e-8).fit(X)
     with pytest.warns(nsd.ConvergenceWarning, match="stopped at relative residual") as told:
         make_pipeline(features, Ridge()).fit(X, Y)
     assert told[0].filename == __file__  # not scikit-learn's
+
+
+def test_the_old_name_of_max_iter_still_works() -> None:
+    with pytest.warns(DeprecationWarning, match=r"max_iterations will go .* its name is max_iter now") as told:
+        features = DEQFeatures(width=5, max_iterations=7)
+    assert told[0].filename == __file__
+    assert features.get_params()["max_iter"] == 7

@@ -10,30 +10,33 @@ from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.base import BaseEstimator, clone
+from sklearn.base import BaseEstimator
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
-from notsodeep import files
 from notsodeep.checks import InputError, choice, count, nearest, nonnegative, positive
-from notsodeep.kernels import Blocks
+from notsodeep.deprecation import old_parameters
+from notsodeep.kernels import KernelMatrix
 from notsodeep.learn import persistence
-from notsodeep.learn.conjugate_gradients import CHECKPOINT
-from notsodeep.learn.plan import SOLVERS
-from notsodeep.learn.rows import Merged, Preparation, identities, merge
-from notsodeep.learn.solution import Solution
-from notsodeep.learn.solve import product, solve
-from notsodeep.learn.validation import (
+from notsodeep.learn.duplicates import Merged, identities, merge
+from notsodeep.learn.preprocessing import Preparation
+from notsodeep.progress import compilation
+from notsodeep.scale.distributed import placed
+from notsodeep.solvers import (
+    Factorization,
+    Solution,
+    Solver,
     generalized_cross_validation,
     leave_one_out,
     log_marginal_likelihood,
     ridge_path,
 )
-from notsodeep.progress import compilation
+from notsodeep.solvers.shorthand import ADVICE, OLD, solver_of, with_old_options
 
-__all__ = ["KernelMachine", "evidence", "restored_preparation"]
+__all__ = ["KernelMachine", "evidence", "restored_preparation", "takes_old_options"]
 
 Array: TypeAlias = NDArray[Any]
 
+takes_old_options = old_parameters(OLD, with_old_options, ADVICE)  # of an __init__
 _GRID = np.logspace(-8, 1, 19)  # ridges tried by ridge="loo" and "gcv", in units of the mean diagonal
 
 
@@ -54,10 +57,8 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
         divided by its norm; nothing.
     dtype : {"float64", "float32"}, optional
         Precision of the kernel; that of X by default.
-    solver, tol, max_iterations, preconditioner, memory
-        As in :func:`notsodeep.learn.solve`, or ``solver="out_of_core"``.
-    directory, client
-        See :func:`notsodeep.learn.out_of_core.solve_out_of_core`.
+    solver : str or Solver
+        See :func:`notsodeep.solvers.solve`.
     progress : bool, callable or None
         See :func:`notsodeep.progress.reporter`.
     """
@@ -65,13 +66,7 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
     ridge: Any
     normalize: str
     dtype: Any
-    solver: str
-    tol: float
-    max_iterations: int | None
-    preconditioner: str
-    memory: int | None
-    directory: Any
-    client: Any
+    solver: str | Solver
     progress: Any
 
     solution_: Solution
@@ -83,9 +78,9 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
     def __new__(cls, *_: Any, **parameters: Any) -> Any:
         """Refuse a misspelt parameter in the name of the class that was called."""
         known = cls._get_param_names()
-        open_ended = inspect.getfullargspec(cls.__init__).varkw is not None  # of a subclass
+        kinds = [parameter.kind for parameter in inspect.signature(cls.__init__).parameters.values()]
         for name in parameters:
-            if name not in known and not open_ended:
+            if name not in (*known, *OLD) and inspect.Parameter.VAR_KEYWORD not in kinds:  # of a subclass
                 raise InputError(f"{cls.__name__} has no parameter {name!r}{nearest(name, known)}")
         return super().__new__(cls)
 
@@ -93,7 +88,7 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
         """The network whose kernel is used; bad parameters raise here."""
         raise NotImplementedError
 
-    def _blocks(self, X: Array, Y: Array | None = None) -> Blocks:
+    def _blocks(self, X: Array, Y: Array | None = None) -> KernelMatrix:
         """The kernel between prepared rows."""
         raise NotImplementedError
 
@@ -108,7 +103,7 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
 
     def _fit(self, X: Array, targets: Array, sample_weight: Any) -> None:
         """Solve for validated rows and targets (n, k); rows of weight 0 are left out."""
-        ridges = self._ridges()
+        ridges, solver = self._ridges(), solver_of(self.solver)
         self.model_ = self._model()
         weight = None
         if sample_weight is not None:
@@ -123,37 +118,11 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
         with compilation(self.progress):
             blocks = self._blocks(self.X_fit_)
             self.ridge_ = self._choose_ridge(ridges, blocks, merged)
-            self.solution_ = self._solve(blocks, merged)
+            self.solution_ = solver.solve(
+                blocks, merged.targets, ridge=self.ridge_, weights=merged.weight, progress=self.progress
+            )
         self.dual_coef_ = self.solution_.coefficients
         self._after_fit(merged, targets, weight)
-
-    def _solve(self, blocks: Blocks, merged: Merged) -> Solution:
-        options: dict[str, Any] = {
-            "ridge": self.ridge_,
-            "weights": merged.weight,
-            "tol": self.tol,
-            "max_iterations": self.max_iterations,
-            "progress": self.progress,
-        }
-        choice(self.solver, (*SOLVERS, "out_of_core"), "solver")
-        if self.solver != "out_of_core" and self.client is None:
-            checkpoint = None if self.directory is None else files.folder(self.directory, "directory") / CHECKPOINT
-            options |= {"solver": self.solver, "memory": self.memory, "preconditioner": self.preconditioner}
-            return solve(blocks, merged.targets, checkpoint=checkpoint, **options)
-        method = {"out_of_core": "cholesky", "cg": "cg"}.get(self.solver)
-        if method is None:
-            raise InputError(f"client works with solver='out_of_core' or solver='cg', not solver={self.solver!r}")
-        if self.directory is None:
-            raise InputError(f"solver={self.solver!r} {'with client ' * (method == 'cg')}needs a directory to work in")
-        if method == "cg":
-            options["preconditioner"] = self.preconditioner
-        from notsodeep.learn.out_of_core import solve_out_of_core
-        from notsodeep.scale.distributed import connected
-
-        with connected(self.client) as client:
-            return solve_out_of_core(
-                blocks, merged.targets, directory=self.directory, method=method, client=client, **options
-            )
 
     def _after_fit(self, merged: Merged, targets: Array, weight: Array | None) -> None:
         """For what a subclass derives from the solution."""
@@ -168,7 +137,7 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
             raise InputError("ridge is empty; pass a number, or numbers to choose from")
         return values
 
-    def _choose_ridge(self, ridges: Array | str, blocks: Blocks, merged: Merged) -> float:
+    def _choose_ridge(self, ridges: Array | str, blocks: KernelMatrix, merged: Merged) -> float:
         if isinstance(ridges, np.ndarray) and ridges.size == 1:
             return float(ridges[0])
         criterion = ridges if isinstance(ridges, str) else "loo"
@@ -194,23 +163,25 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
 
         The residual at row i is c_i/(K + ridge·W⁻¹)⁻¹_ii: no second fit. Identical rows count as one.
         """
-        residual = leave_one_out(self._factorised())
+        self._factor()
+        residual = leave_one_out(self.solution_)
         return float(np.average(np.mean(residual**2, axis=1), weights=self._weight))
 
     @property
     def gcv_(self) -> float:
         """Generalised cross-validation: as leave-one-out, with the mean of the inverse's diagonal."""
-        return float(np.mean(generalized_cross_validation(self._factorised())))
+        self._factor()
+        return float(np.mean(generalized_cross_validation(self.solution_)))
 
-    def _factorised(self) -> Solution:
-        """The solution, if it has a factor."""
+    def _factor(self) -> Factorization:
+        """The factor of the solution, if it has one."""
         check_is_fitted(self)
         if self.solution_.factor is None:
             raise InputError(
                 f"there is no factorisation to compute this from (solver {self.solution_.method!r}, or a model read "
                 "from a file); fit with solver='cholesky'"
             )
-        return self.solution_
+        return self.solution_.factor
 
     def _prepared(self, X: Any) -> Array:
         check_is_fitted(self)
@@ -227,18 +198,9 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
         """K(X, X_fit) c by tiles, shape (m, k)."""
         prepared = self._prepared(X)
         with compilation(self.progress):
-            blocks: Any = self._blocks(prepared, self.X_fit_)
-        if self.client is None:
-            return product(blocks, self.dual_coef_, progress=self.progress)
-        from notsodeep.scale.distributed import ClusterBlocks, connected
-
-        with connected(self.client) as client:
-            return product(ClusterBlocks(blocks, client), self.dual_coef_, progress=self.progress)
-
-    def __sklearn_clone__(self) -> Any:
-        """A machine with the same parameters; the connection to a cluster is shared, for it cannot be copied."""
-        values = self.get_params(deep=False)
-        return type(self)(**{name: v if name == "client" else clone(v, safe=False) for name, v in values.items()})
+            blocks = self._blocks(prepared, self.X_fit_)
+        with placed(blocks, solver_of(self.solver).client) as K:
+            return K.product(self.dual_coef_, progress=self.progress)
 
     def save(self, path: str | Path) -> Path:
         """Write the fitted machine to one ``.npz`` file; :func:`notsodeep.learn.load` reads it back.

@@ -13,11 +13,12 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from notsodeep.activations import Activation
 from notsodeep.checks import InputError, choice, count, positive, warn_convergence
-from notsodeep.kernels.blocks import precision_of
+from notsodeep.deprecation import old_parameters
+from notsodeep.kernels.matrix import precision_of
 from notsodeep.learn import persistence
 from notsodeep.learn.base import restored_preparation
 from notsodeep.learn.persistence import numbers_of
-from notsodeep.learn.rows import Preparation
+from notsodeep.learn.preprocessing import Preparation
 from notsodeep.matching import match
 from notsodeep.models import DEQ, Explicit, model_from_dict
 
@@ -63,7 +64,7 @@ class DEQFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         Of the weights.
     tol : float
         Largest ‖f(z) − z‖/‖f(z)‖ of a sample's equilibrium.
-    max_iterations : int
+    max_iter : int
     dtype : {"float64", "float32"}, optional
         That of X by default.
 
@@ -94,6 +95,9 @@ class DEQFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
     Explicit(...leaky_relu... → ...leaky_relu...)
     """
 
+    @old_parameters(
+        ["max_iterations"], lambda old, others: {"max_iter": old["max_iterations"]}, "its name is max_iter now"
+    )
     def __init__(
         self,
         activation: Any = "relu",
@@ -108,7 +112,7 @@ class DEQFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         normalize: str = "center",
         seed: int = 0,
         tol: float = 1e-6,
-        max_iterations: int = 200,
+        max_iter: int = 200,
         dtype: Any = None,
     ) -> None:
         self.activation = activation
@@ -123,7 +127,7 @@ class DEQFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         self.normalize = normalize
         self.seed = seed
         self.tol = tol
-        self.max_iterations = max_iterations
+        self.max_iter = max_iter
         self.dtype = dtype
 
     def fit(self, X: Any, y: Any = None) -> DEQFeatures:
@@ -166,7 +170,7 @@ class DEQFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         if worst > self.tol:
             warn_convergence(
                 f"an equilibrium stopped at relative residual {worst:.1e} > tol={self.tol:.1e} after "
-                f"{self.max_iterations} iterations; raise max_iterations or tol"
+                f"{self.max_iter} iterations; raise max_iter or tol"
             )
         return result
 
@@ -186,7 +190,7 @@ class DEQFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         choice(self.kind, ("ck", "nngp"), "kind")
         count(self.width, "width")
         count(self.seed, "seed", minimum=0)
-        count(self.max_iterations, "max_iterations")
+        count(self.max_iter, "max_iter")
         positive(self.tol, "tol")
         precision_of(self.dtype, np.empty(0))
         deq = DEQ(self.activation, self.recurrent, self.input, self.bias)
@@ -225,7 +229,7 @@ class DEQFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         drive = math.sqrt(self.model_.input) * (rows @ B.T)
         drive += math.sqrt(self.model_.bias) * b
         recurrent = (math.sqrt(self.model_.recurrent) * A).T
-        return equilibrium(self.model_.activation, recurrent, drive, root, out, self.tol, self.max_iterations)
+        return equilibrium(self.model_.activation, recurrent, drive, root, out, self.tol, self.max_iter)
 
     @property
     def _n_features_out(self) -> int:
@@ -287,7 +291,7 @@ def orthogonal_normal(rng: np.random.Generator, rows: int, columns: int) -> Arra
 
 
 def equilibrium(
-    phi: Activation, recurrent: Array, drive: Array, root: float, out: Array, tol: float, max_iterations: int
+    phi: Activation, recurrent: Array, drive: Array, root: float, out: Array, tol: float, max_iter: int
 ) -> float:
     """z = φ(z·recurrent + drive)/root for every row by plain repetition, into `out`; the worst relative residual.
 
@@ -297,7 +301,7 @@ def equilibrium(
     out[...] = np.asarray(phi(drive)) / root
     active = np.arange(len(out))
     worst = np.zeros(len(out))
-    for _ in range(max_iterations):
+    for _ in range(max_iter):
         state = out[active]
         new = np.asarray(phi(state @ recurrent + drive[active])) / root
         size = np.linalg.norm(new, axis=1)

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import multivariate_normal
-from tests.learn.matrices import outlier, wishart
+from tests.solvers.matrices import outlier, wishart
 
 from notsodeep.checks import InputError
-from notsodeep.learn import (
-    MatrixBlocks,
+from notsodeep.kernels import MatrixBlocks
+from notsodeep.solvers import (
     NotPositiveDefiniteError,
     generalized_cross_validation,
     leave_one_out,
