@@ -27,7 +27,7 @@ from kernel_reference import samples
 
 import notsodeep as nsd
 from notsodeep.kernels import kernel_matrix
-from notsodeep.kernels.matrix import multiply
+from notsodeep.kernels.matrices import multiply
 from notsodeep.scale import compute
 from notsodeep.scale.store import TileStore
 from notsodeep.solvers import StoredFactor

@@ -16,7 +16,7 @@ from notsodeep.checks import ConvergenceWarning, InputError
 from notsodeep.kernels.conv import ConvBlocks
 from notsodeep.kernels.conv.geometry import Geometry
 from notsodeep.kernels.conv.pairs import BUFFERS
-from notsodeep.kernels.matrix import _ACCEPTABLE
+from notsodeep.kernels.matrices import _ACCEPTABLE
 
 PAPER = nsd.ConvDEQ("normalized_relu", recurrent=0.65, input=0.35)
 

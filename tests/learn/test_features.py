@@ -156,6 +156,13 @@ def test_an_unfinished_solve_is_not_silent() -> None:
     assert told[0].filename == __file__  # not scikit-learn's
 
 
+def test_the_steps_of_an_equilibrium_are_counted() -> None:
+    """Each step gains a factor of about √(σ_a² E[φ'²]), here √0.1: three times the digits take three times as many."""
+    few, many = (DEQFeatures(width=300, features="deq", tol=tol).fit(X).n_iter_ for tol in (1e-4, 1e-12))
+    assert 2.5 < many / few < 3.5
+    assert DEQFeatures(width=300).fit(X).n_iter_ == 1
+
+
 def test_the_old_name_of_max_iter_still_works() -> None:
     with pytest.warns(DeprecationWarning, match=r"max_iterations will go .* its name is max_iter now") as told:
         features = DEQFeatures(width=5, max_iterations=7)

@@ -17,7 +17,7 @@ from tests.scale import problems
 import notsodeep as nsd
 from notsodeep import InputError
 from notsodeep.kernels import kernel_matrix
-from notsodeep.kernels.matrix import side
+from notsodeep.kernels.matrices import side
 from notsodeep.scale import DamagedTileError, StoredBlocks, compute, verify
 from notsodeep.scale.store import TileStore
 

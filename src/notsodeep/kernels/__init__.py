@@ -16,7 +16,7 @@ from notsodeep.kernels.deliver import deliver
 from notsodeep.kernels.dense import KernelBlocks, check_depth, supported
 from notsodeep.kernels.info import ConvInfo, KernelInfo
 from notsodeep.kernels.kinds import requested_kinds
-from notsodeep.kernels.matrix import KernelMatrix, MatrixBlocks, precision_of
+from notsodeep.kernels.matrices import KernelMatrix, MatrixBlocks, precision_of
 from notsodeep.kernels.plans import network_levels
 from notsodeep.kernels.samples import Samples, exact_diagonal
 from notsodeep.models import DEQ, ConvDEQ, Explicit

@@ -13,7 +13,7 @@ from notsodeep.checks import InputError, count, matrix
 from notsodeep.kernels.gram import build
 from notsodeep.kernels.info import KernelInfo
 from notsodeep.kernels.kinds import requested_kinds
-from notsodeep.kernels.matrix import ComputedBlocks
+from notsodeep.kernels.matrices import ComputedBlocks
 from notsodeep.kernels.plans import Summary, choose, network_levels
 from notsodeep.kernels.samples import Samples, exact_diagonal
 from notsodeep.models import DEQ, Explicit, require_infinite_width

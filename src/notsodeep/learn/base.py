@@ -22,7 +22,6 @@ from notsodeep.learn.preprocessing import Preparation
 from notsodeep.progress import compilation
 from notsodeep.scale.distributed import placed
 from notsodeep.solvers import (
-    Factorization,
     Solution,
     Solver,
     generalized_cross_validation,
@@ -32,7 +31,7 @@ from notsodeep.solvers import (
 )
 from notsodeep.solvers.shorthand import ADVICE, OLD, solver_of, with_old_options
 
-__all__ = ["KernelMachine", "evidence", "restored_preparation", "takes_old_options"]
+__all__ = ["KernelMachine", "evidence", "prepared_state", "restore_preparation", "takes_old_options"]
 
 Array: TypeAlias = NDArray[Any]
 
@@ -44,23 +43,8 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
     """f(x) = Σ_i K(x, x_i) c_i with (K + ridge·W⁻¹) c = y.
 
     A subclass says which kernel: `_model` describes the network, `_blocks` is its kernel between prepared rows. Its
-    ``__init__`` stores the parameters below besides its own.
-
-    Parameters
-    ----------
-    ridge : float, "loo", "gcv" or sequence of floats
-        Added to the diagonal as it is, divided by the sample's weight. A sequence: the one with the smallest
-        leave-one-out error is taken. ``"loo"``, ``"gcv"``: chosen so from 19 values between 1e-8 and 10 times the
-        mean diagonal. 0 interpolates.
-    normalize : {"center", "unit", "none"}
-        What happens to the rows first: centred and scaled by one number so that the mean of ‖x‖² is 1; each
-        divided by its norm; nothing.
-    dtype : {"float64", "float32"}, optional
-        Precision of the kernel; that of X by default.
-    solver : str or Solver
-        See :func:`notsodeep.solvers.solve`.
-    progress : bool, callable or None
-        See :func:`notsodeep.progress.reporter`.
+    ``__init__`` stores ridge, normalize, dtype, solver and progress, as :class:`DEQKernelRegressor` describes them,
+    besides parameters of its own.
     """
 
     ridge: Any
@@ -163,25 +147,13 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
 
         The residual at row i is c_i/(K + ridge·W⁻¹)⁻¹_ii: no second fit. Identical rows count as one.
         """
-        self._factor()
         residual = leave_one_out(self.solution_)
         return float(np.average(np.mean(residual**2, axis=1), weights=self._weight))
 
     @property
     def gcv_(self) -> float:
         """Generalised cross-validation: as leave-one-out, with the mean of the inverse's diagonal."""
-        self._factor()
         return float(np.mean(generalized_cross_validation(self.solution_)))
-
-    def _factor(self) -> Factorization:
-        """The factor of the solution, if it has one."""
-        check_is_fitted(self)
-        if self.solution_.factor is None:
-            raise InputError(
-                f"there is no factorisation to compute this from (solver {self.solution_.method!r}, or a model read "
-                "from a file); fit with solver='cholesky'"
-            )
-        return self.solution_.factor
 
     def _prepared(self, X: Any) -> Array:
         check_is_fitted(self)
@@ -212,29 +184,21 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
 
     def _state(self) -> tuple[dict[str, Array], dict[str, Any]]:
         """Arrays and numbers that prediction needs."""
-        arrays = {"X_fit": self.X_fit_, "dual_coef": self.dual_coef_}
-        if self.preparation_.mean is not None:
-            arrays["mean"] = self.preparation_.mean
+        arrays, numbers = prepared_state(self)
+        arrays |= {"X_fit": self.X_fit_, "dual_coef": self.dual_coef_}
         if self._weight is not None:
             arrays["weight"] = self._weight
-        if hasattr(self, "feature_names_in_"):
-            arrays["feature_names"] = np.array([str(name) for name in self.feature_names_in_])
-        numbers = {
-            "n_features_in": int(self.n_features_in_),
-            "scale": self.preparation_.scale,
-            "ridge": self.ridge_,
-            "solution": persistence.plain_fields(self.solution_, without=("coefficients", "factor", "shift", "weight")),
-        }
+        solution = persistence.plain_fields(self.solution_, without=("coefficients", "factor", "shift", "weight"))
+        numbers |= {"ridge": self.ridge_, "solution": solution}
         return arrays, numbers
 
     def _restore(self, arrays: dict[str, Array], numbers: dict[str, Any]) -> None:
         """Set from a file what :meth:`_state` gave; anything that does not fit raises `ValueError`."""
         self.model_ = self._model()
-        self.n_features_in_ = count(numbers["n_features_in"], "n_features_in")
+        restore_preparation(self, arrays, numbers, self._channels or 1)
         self.X_fit_ = persistence.numbers_of(arrays, "X_fit", 2, (None, self.n_features_in_))
         self.dual_coef_ = persistence.numbers_of(arrays, "dual_coef", 2, (len(self.X_fit_), None))
         self._weight = persistence.numbers_of(arrays, "weight", 1, (len(self.X_fit_),)) if "weight" in arrays else None
-        self.preparation_ = restored_preparation(self, arrays, numbers, self._channels or 1)
         self.ridge_ = nonnegative(numbers["ridge"], "ridge")
         self.solution_ = persistence.from_plain_fields(
             Solution, numbers["solution"], coefficients=self.dual_coef_, factor=None
@@ -244,18 +208,25 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
         return hasattr(self, "dual_coef_")
 
 
-def restored_preparation(
-    estimator: Any, arrays: dict[str, Array], numbers: dict[str, Any], channels: int
-) -> Preparation:
-    """The preparation that a file holds, and the names of its columns."""
-    features = estimator.n_features_in_
+def prepared_state(estimator: Any) -> tuple[dict[str, Array], dict[str, Any]]:
+    """The preparation of an estimator and the names of its columns, as a file holds them."""
+    arrays = {} if estimator.preparation_.mean is None else {"mean": estimator.preparation_.mean}
+    if hasattr(estimator, "feature_names_in_"):
+        arrays["feature_names"] = np.array([str(name) for name in estimator.feature_names_in_])
+    return arrays, {"n_features_in": int(estimator.n_features_in_), "scale": estimator.preparation_.scale}
+
+
+def restore_preparation(estimator: Any, arrays: dict[str, Array], numbers: dict[str, Any], channels: int) -> None:
+    """Set from a file what :func:`prepared_state` gave."""
+    estimator.n_features_in_ = features = count(numbers["n_features_in"], "n_features_in")
     if (names := arrays.get("feature_names")) is not None:
         if names.dtype.kind != "U" or names.shape != (features,):
             raise ValueError("its names of columns do not fit its numbers")
         estimator.feature_names_in_ = names.astype(object)
     centered = estimator.normalize == "center"
     mean = persistence.numbers_of(arrays, "mean", 1, (features,)) if centered else None
-    return Preparation(estimator.normalize, mean, positive(numbers["scale"], "scale"), channels)
+    scale = positive(numbers["scale"], "scale")
+    estimator.preparation_ = Preparation(estimator.normalize, mean, scale, channels)
 
 
 def evidence(machine: KernelMachine, merged: Merged, targets: Array, weight: Array | None) -> float:

@@ -52,14 +52,14 @@ class KernelRegressor(RegressorMixin, MultiOutputMixin, KernelMachine):  # type:
         if not return_std:
             return mean
         blocks = self._blocks(self._prepared(X), self.X_fit_)
-        std = np.sqrt(posterior_variance(self._factor(), blocks, blocks.diagonal()))
+        std = np.sqrt(posterior_variance(self.solution_.required_factor, blocks, blocks.diagonal()))
         return mean, std if self._single else np.repeat(std[:, None], mean.shape[1], axis=1)
 
     @property
     def log_marginal_likelihood_(self) -> float:
         """Log N(y; 0, K + ridge·W⁻¹) of the Gaussian process, summed over outputs."""
         self._require_process()
-        self._factor()
+        _ = self.solution_.required_factor
         return self._log_likelihood
 
     def _after_fit(self, merged: Merged, targets: Array, weight: Array | None) -> None:

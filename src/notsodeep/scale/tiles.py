@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from notsodeep.checks import count
-from notsodeep.kernels.matrix import ComputedBlocks, KernelMatrix
+from notsodeep.kernels.matrices import ComputedBlocks, KernelMatrix
 from notsodeep.progress import Progress, reporter
 from notsodeep.scale.store import Tile, TileStore
 from notsodeep.scale.stored import StoredBlocks

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from notsodeep import files
 from notsodeep.checks import InputError, NotConvergedError
-from notsodeep.kernels.matrix import fingerprint
+from notsodeep.kernels.matrices import fingerprint
 from notsodeep.reading import Npz
 from notsodeep.threads import single_threaded_blas
 

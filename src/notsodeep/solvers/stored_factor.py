@@ -23,7 +23,7 @@ from scipy.linalg import lapack, solve_triangular
 
 from notsodeep.checks import InputError, count
 from notsodeep.kernels import KernelMatrix
-from notsodeep.kernels.matrix import fingerprint
+from notsodeep.kernels.matrices import fingerprint
 from notsodeep.progress import Progress, reporter
 from notsodeep.scale.store import Tile, TileStore
 from notsodeep.threads import each, pool

@@ -100,6 +100,16 @@ class Solution:
     weight: Array = field(repr=False, default_factory=lambda: np.zeros(0))
     factor: Factorization | None = field(repr=False, default=None)
 
+    @property
+    def required_factor(self) -> Factorization:
+        """The factor; a solution without one raises."""
+        if self.factor is None:
+            raise InputError(
+                f"there is no factorisation to compute this from (a solution by {self.method}, or a model read from a "
+                "file); use solver='cholesky'"
+            )
+        return self.factor
+
 
 def diagonal_shift(ridge: float, weights: ArrayLike | None, n: int) -> tuple[Array, Array]:
     """ridge/w_i and w_i, after a look at the weights."""

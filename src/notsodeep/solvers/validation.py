@@ -46,7 +46,7 @@ def leave_one_out(solution: Solution) -> Array:
     >>> leave_one_out(solve(MatrixBlocks(np.eye(2)), np.array([1.0, 2.0]), ridge=1.0))
     array([1., 2.])
     """
-    return (solution.coefficients.T / _factor(solution).inverse_diagonal(progress=False)).T
+    return (solution.coefficients.T / solution.required_factor.inverse_diagonal(progress=False)).T
 
 
 def generalized_cross_validation(solution: Solution) -> Array:
@@ -56,7 +56,7 @@ def generalized_cross_validation(solution: Solution) -> Array:
     -------
     array ()  or (k,)
     """
-    inverse = _factor(solution).inverse_diagonal(progress=False)
+    inverse = solution.required_factor.inverse_diagonal(progress=False)
     weight = solution.weight
     return len(inverse) * np.sum((solution.coefficients**2).T / weight, axis=-1) / np.sum(inverse / weight) ** 2
 
@@ -74,7 +74,7 @@ def log_marginal_likelihood(solution: Solution, targets: ArrayLike) -> Array:
             f"targets has shape {y.shape}, the solution {solution.coefficients.shape}; pass the same targets"
         )
     fit = np.sum(y.astype(np.float64) * solution.coefficients, axis=0)
-    return -0.5 * (fit + _factor(solution).logdet() + len(y) * math.log(2 * math.pi))
+    return -0.5 * (fit + solution.required_factor.logdet() + len(y) * math.log(2 * math.pi))
 
 
 def posterior_variance(factor: Factorization, cross: KernelMatrix, prior: ArrayLike) -> Array:
@@ -195,9 +195,3 @@ def ridge_path(
         (root[:, None] * coefficients).reshape(len(candidates), *values.shape),
         eigenvalues,
     )
-
-
-def _factor(solution: Solution) -> Factorization:
-    if solution.factor is None:
-        raise InputError(f"a solution by {solution.method} has no factor; solve with solver='cholesky'")
-    return solution.factor

@@ -23,7 +23,7 @@ from notsodeep.kernels.conv.offsets import Offset, offsets
 from notsodeep.kernels.conv.pairs import BUFFERS, INFO, equilibrium_tile, layered_tile
 from notsodeep.kernels.info import ConvInfo
 from notsodeep.kernels.kinds import kind_codes, requested_kinds
-from notsodeep.kernels.matrix import ComputedBlocks
+from notsodeep.kernels.matrices import ComputedBlocks
 from notsodeep.kernels.passes import mirror
 from notsodeep.models import ConvDEQ, require_infinite_width
 from notsodeep.progress import Progress, reporter

@@ -246,6 +246,11 @@ class ComputedBlocks(KernelMatrix):
         """What else the values depend on."""
 
     @property
+    @abstractmethod
+    def info(self) -> Any:
+        """What was done so far, over all rectangles."""
+
+    @property
     def recipe(self) -> tuple[Any, Any, dict[str, Any]]:
         """What makes the same kernel from other samples: ``kind(model, X, Y, **options)``."""
         return type(self), self.model, {"kind": self.kinds, "dtype": self.dtype.name, **self.options}

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 import notsodeep as nsd
-from notsodeep import kernels, threads
+from notsodeep import threads
 from notsodeep.checks import InputError
-from notsodeep.kernels import KernelBlocks, KernelMatrix, MatrixBlocks, kernel_matrix
+from notsodeep.kernels import KernelBlocks, KernelMatrix, MatrixBlocks
 from notsodeep.kernels.conv import ConvBlocks
 
 METHODS = {
@@ -166,10 +166,3 @@ def test_deterministic_products_do_not_depend_on_the_number_of_threads(monkeypat
         assert calls == [(done, 15) for done in range(1, 16)]
     np.testing.assert_array_equal(found[1], found[0])
     np.testing.assert_array_equal(found[2], found[0])
-
-
-def test_old_names_warn_and_work():
-    with pytest.warns(DeprecationWarning, match=r"kernels\.blocks is now notsodeep\.kernels\.kernel_matrix"):
-        assert kernels.blocks is kernel_matrix
-    with pytest.raises(AttributeError, match="no attribute 'block'"):
-        _ = kernels.block
