@@ -208,5 +208,5 @@ def test_a_scheduler_that_does_not_answer_is_one_clear_line(monkeypatch: pytest.
         free.bind(("127.0.0.1", 0))
         address = f"tcp://127.0.0.1:{free.getsockname()[1]}"
     monkeypatch.setattr(distributed, "_ANSWER", "0.3s")
-    with pytest.raises(InputError, match="does not answer"), distributed.connect(address):
+    with pytest.raises(InputError, match="does not answer"), distributed.connected(address):
         pass

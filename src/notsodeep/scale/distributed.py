@@ -32,7 +32,7 @@ from notsodeep.scale.extra import need
 from notsodeep.scale.store import Tile, TileStore
 from notsodeep.threads import Scratch, single_threaded
 
-__all__ = ["ClusterBlocks", "connect", "connected", "on_workers", "placed", "write_tiles"]
+__all__ = ["ClusterBlocks", "connected", "on_workers", "placed", "write_tiles"]
 
 Array: TypeAlias = NDArray[Any]
 Job: TypeAlias = Callable[..., Any]
@@ -45,28 +45,18 @@ _PATIENCE = 60.0  # seconds without any worker before giving up
 
 
 @contextmanager
-def connect(address: str | None) -> Iterator[Any]:
-    """Yield a client of the scheduler at ``tcp://host:port``, or None without an address."""
-    if address is None:
-        yield None
+def connected(client: Any) -> Iterator[Any]:
+    """Yield a client: the one that is passed, or None, or one of the scheduler at ``tcp://host:port``, closed again."""
+    if not isinstance(client, str):
+        yield client
         return
     distributed = need("distributed")
     try:
-        client = distributed.Client(address, timeout=_ANSWER, set_as_default=False)
+        own = distributed.Client(client, timeout=_ANSWER, set_as_default=False)
     except (OSError, ValueError) as error:
-        raise InputError(f"scheduler={address!r} does not answer: {error}") from None
-    with client:
-        yield client
-
-
-@contextmanager
-def connected(client: Any) -> Iterator[Any]:
-    """Yield a client: the one that is passed, which stays open, or one of the scheduler at an address."""
-    if isinstance(client, str):
-        with connect(client) as own:
-            yield own
-    else:
-        yield client
+        raise InputError(f"scheduler={client!r} does not answer: {error}") from None
+    with own:
+        yield own
 
 
 @contextmanager

@@ -217,8 +217,9 @@ class Nystrom(Solver):
         moments, basis = scipy.linalg.eigh(F.T @ weighted)
         useful = moments > 1e-12 * max(moments[-1], 0.0)
         basis = basis[:, useful]
+        inner = (basis.T @ (weighted.T @ system.B)) / (moments[useful] + system.ridge)[:, None]
         X = np.zeros(system.B.shape)  # zero outside S, to be used like the exact coefficients
-        X[chosen] = whiten @ basis @ ((basis.T @ (weighted.T @ system.B)) / (moments[useful] + system.ridge)[:, None])
+        X[chosen] = whiten @ (basis @ inner)
         outcome = {
             "X": X,
             "residual": system.residual(system.B - system.exact(X)),
