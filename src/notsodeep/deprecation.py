@@ -5,13 +5,20 @@ from __future__ import annotations
 import functools
 import importlib
 from collections.abc import Callable, Collection, Mapping
-from typing import Any
+from typing import Any, Protocol, TypeVar, cast
 
 from notsodeep.checks import warn_deprecated
 
 __all__ = ["moved", "old_parameters"]
 
+Function = TypeVar("Function", bound=Callable[..., Any])
 Translate = Callable[[dict[str, Any], dict[str, Any]], Mapping[str, Any]]
+
+
+class Decorator(Protocol):
+    """Returns a function of the same type."""
+
+    def __call__(self, function: Function) -> Function: ...
 
 
 def moved(module: str, names: Mapping[str, str]) -> Callable[[str], Any]:
@@ -39,13 +46,13 @@ def moved(module: str, names: Mapping[str, str]) -> Callable[[str], Any]:
     return find
 
 
-def old_parameters(names: Collection[str], translate: Translate, advice: str) -> Callable[[Any], Any]:
+def old_parameters(names: Collection[str], translate: Translate, advice: str) -> Decorator:
     """Decorate a function so that it takes the parameters `names` too, with a warning that ends in `advice`.
 
     ``translate(old, others)`` returns what to pass in their place.
     """
 
-    def decorate(function: Any) -> Any:
+    def decorate(function: Function) -> Function:
         @functools.wraps(function)  # whoever asks for the signature sees the new one
         def wrapped(*args: Any, **parameters: Any) -> Any:
             if old := {name: parameters.pop(name) for name in names if name in parameters}:
@@ -53,6 +60,6 @@ def old_parameters(names: Collection[str], translate: Translate, advice: str) ->
                 parameters |= translate(old, parameters)
             return function(*args, **parameters)
 
-        return wrapped
+        return cast("Function", wrapped)
 
     return decorate
