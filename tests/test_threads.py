@@ -64,7 +64,7 @@ def test_a_failing_task_ends_the_others(count: int, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(threads, "wait", told)
     with threads.pool() as crew, pytest.raises(ZeroDivisionError, match="the first"):
         crew.share(range(100), work)
-    assert sorted(done) == list(range(1, count))
+    assert set(done) <= set(range(1, count))  # of each other thread the first task, if it had begun
 
 
 def test_each_item_once_and_the_first_failure_is_told(count: int) -> None:
