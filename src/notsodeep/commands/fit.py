@@ -57,6 +57,7 @@ def fit(
     """Fit a kernel machine and write it to a file."""
     from notsodeep.learn import DEQKernelClassifier, DEQKernelRegressor
     from notsodeep.learn.persistence import save
+    from notsodeep.solvers.shorthand import solver_with
 
     choice(task, TASKS, "task")
     if out.suffix.lower() != ".npz":
@@ -70,9 +71,7 @@ def fit(
         ridge=_ridge(ridge),
         normalize=normalize,
         dtype=dtype,
-        solver=solver,
-        directory=directory,
-        client=scheduler,
+        solver=solver_with(solver, directory=directory, client=scheduler),
         progress=False,
     )
     new_file(out, force=force)

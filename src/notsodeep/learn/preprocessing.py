@@ -1,8 +1,12 @@
-"""What the theory asks of its inputs, as scikit-learn transformers: unit norm, τ0 = 1, white, unit pixels."""
+"""What the theory asks of its inputs: unit norm, τ0 = 1, white, unit pixels.
+
+As scikit-learn transformers, and as the :class:`Preparation` that a kernel machine keeps of its training rows.
+"""
 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
@@ -13,11 +17,13 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from notsodeep.checks import InputError, choice, count, matrix, nonnegative
 from notsodeep.data import center_and_scale
+from notsodeep.data.samples import mean_and_scale
 
-__all__ = ["ZCA", "CenterAndScale", "PixelNorm", "UnitNorm", "unit"]
+__all__ = ["NORMALIZATIONS", "ZCA", "CenterAndScale", "PixelLift", "PixelNorm", "Preparation", "UnitNorm", "unit"]
 
 Array = NDArray[Any]
 
+NORMALIZATIONS = ("center", "unit", "none")
 _ZERO = ("uniform", "keep", "error")
 _FLOATS = [np.float64, np.float32]
 _BLOCK = 1024  # rows turned into float64 at a time
@@ -316,6 +322,57 @@ class PixelLift(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         tags.input_tags.three_d_array = True
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         return tags
+
+
+@dataclass(frozen=True)
+class Preparation:
+    """x ↦ (x − mean)/scale (``center``), x/‖x‖ (``unit``), each pixel by its norm (``pixel``) or x (``none``).
+
+    Attributes
+    ----------
+    mode : {"center", "unit", "pixel", "none"}
+    mean : array (p,) or None
+        Mean of the training rows; ``center`` only.
+    scale : float
+        √ of the mean of ‖x − mean‖² over the training rows; 1 if they are all the same.
+    channels : int
+        Values of a pixel; ``pixel`` only.
+    """
+
+    mode: str
+    mean: Array | None = None
+    scale: float = 1.0
+    channels: int = 1
+
+    @staticmethod
+    def of(X: Array, mode: str, weight: Array | None = None, channels: int | None = None) -> Preparation:
+        """Learn the preparation from training rows, each counted `weight` times; images have `channels`."""
+        mode = choice(mode, NORMALIZATIONS if channels is None else ("pixel", *NORMALIZATIONS), "normalize")
+        if mode == "pixel" and channels == 1:
+            raise InputError("normalize='pixel' would make every pixel of a grey image ±1; use normalize='unit'")
+        if mode != "center":
+            return Preparation(mode, channels=channels or 1)
+        mean, scale = mean_and_scale(X, weight)
+        return Preparation(mode, mean, scale or 1.0)
+
+    def __call__(self, X: Array) -> Array:
+        """Return prepared rows in the dtype of X, rounded alike however X lies in memory."""
+        if self.mode == "none":
+            return X
+        X = np.ascontiguousarray(X)
+        if self.mean is not None:
+            rows: Array = X - self.mean.astype(X.dtype)
+            rows /= X.dtype.type(self.scale)
+            return rows
+        if self.mode == "unit":
+            return unit(X, "keep", "row")[0]
+        return unit(X.reshape(len(X), -1, self.channels), "uniform", "pixel")[0].reshape(X.shape)
+
+    def __str__(self) -> str:
+        if self.mode == "center":
+            return f"centred, divided by {self.scale:.6g} (mean ‖x‖² = 1)"
+        texts = {"unit": "each row divided by its norm", "pixel": "each pixel divided by its norm"}
+        return texts.get(self.mode, "rows as they are")
 
 
 def unit(X: Array, zero: str, what: str) -> tuple[Array, int]:
