@@ -64,7 +64,8 @@ def slope(x: Sequence[float], y: Sequence[float]) -> Estimate:
     if u.size < 3 or np.ptp(u) == 0:
         raise InputError("a slope with an interval needs three trials at two sizes or more")
     line = linregress(u, v)
-    return Estimate(float(line.slope), float(student.ppf(0.975, u.size - 2) * line.stderr))
+    error = line.stderr if np.ptp(v) else 0.0  # SciPy's is NaN where nothing varies
+    return Estimate(float(line.slope), float(student.ppf(0.975, u.size - 2) * error))
 
 
 def curve(rows: Sequence[Row], y: str, x: str = "n") -> tuple[list[float], list[Estimate]]:
