@@ -12,9 +12,9 @@ from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from notsodeep.checks import InputError, count, matrix, nonnegative
-from notsodeep.data.preparation import Preparation, center_and_scale, unit
+from notsodeep.data.preparation import NORMALIZATIONS, Preparation, center_and_scale, unit
 
-__all__ = ["ZCA", "CenterAndScale", "PixelNorm", "UnitNorm", "unit"]
+__all__ = ["NORMALIZATIONS", "ZCA", "CenterAndScale", "PixelLift", "PixelNorm", "Preparation", "UnitNorm", "unit"]
 
 Array = NDArray[Any]
 
