@@ -14,7 +14,7 @@ from scipy.optimize import minimize_scalar
 from scipy.sparse.linalg import eigsh
 
 from notsodeep.checks import AssumptionWarning, positive
-from notsodeep.data import Data, prepare
+from notsodeep.data import Data
 from notsodeep.highdim import Spectrum, Statistics, equivalent, estimate_statistics, spectrum
 from notsodeep.matching import Match, match
 from notsodeep.models import DEQ, Explicit
@@ -162,7 +162,7 @@ def study(
         cloud = np.random.default_rng(0).normal(scale=tau0 / np.sqrt(p), size=(n, p))
         data = Data(f"Gaussian cloud, τ0 = {tau0:.6g}", cloud)
     else:
-        data, tau0 = Data(data.name, prepare(data.X), data.labels), 1.0
+        data, tau0 = data.prepared(), 1.0
     step("designing the explicit network")
     designed = match(deq, tau0=tau0, kind=kind, family=family, depth=depth)
 
