@@ -26,8 +26,8 @@ from numpy.typing import DTypeLike, NDArray
 
 from notsodeep import kernels
 from notsodeep.checks import InputError
+from notsodeep.extras import need
 from notsodeep.progress import Callback, Progress
-from notsodeep.scale.extra import need
 from notsodeep.scale.products import multiply_tile, product
 from notsodeep.scale.store import Tile, TileStore
 from notsodeep.threads import Scratch, one_thread_each

@@ -37,7 +37,7 @@ from numpy.typing import NDArray
 from notsodeep import files
 from notsodeep.activations import Activation
 from notsodeep.checks import InputError, count
-from notsodeep.scale.extra import need
+from notsodeep.extras import need
 from notsodeep.scale.lock import claim_of, locked, ours
 
 __all__ = ["DamagedTileError", "Tile", "TileStore", "side"]
