@@ -9,10 +9,10 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from notsodeep.checks import InputError
+from notsodeep.extras import need
 from notsodeep.kernels.blocks import precision_of
 from notsodeep.models import DEQ, ConvDEQ, Explicit, model_from_dict
 from notsodeep.progress import Progress
-from notsodeep.scale.extra import need
 from notsodeep.scale.products import product
 from notsodeep.scale.store import TileStore
 
@@ -44,6 +44,7 @@ class StoredBlocks:
     """
 
     ndim = 2
+    reused: int | None = None  # tiles that were complete before :func:`compute` wrote the others
 
     def __init__(self, path: str | Path, dtype: DTypeLike | None = None) -> None:
         self.store = TileStore(path)

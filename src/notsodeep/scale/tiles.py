@@ -75,7 +75,12 @@ def compute(
     client : dask.distributed.Client, optional
         Compute on its workers: see :mod:`notsodeep.scale.distributed`.
     progress : bool or callable, optional
-        ``callable(done, total)`` counts tiles; the first call tells how many were there already.
+        ``callable(done, total)`` counts tiles.
+
+    Returns
+    -------
+    StoredBlocks
+        ``reused`` is the number of tiles that were there already.
     """
     described = manifest(blocks)
     sides = _sides(blocks, Path(out), tile)
@@ -97,7 +102,9 @@ def compute(
             else:
                 each(_writer(blocks, store), missing, moved)
             store.require_claim(complete=True)
-    return StoredBlocks(out)
+    stored = StoredBlocks(out)
+    stored.reused = finished
+    return stored
 
 
 def _writer(blocks: Blocks, store: TileStore) -> Callable[[Tile], None]:
