@@ -53,6 +53,7 @@ def test_the_core_works_without_extras() -> None:
             "load(f.name)",
             "data",
         ),
+        ("import notsodeep as nsd; nsd.match(nsd.DEQ('relu', 0.2, 0.8), tau0=1.0).report('/nowhere')", "report"),
         ("from notsodeep.report import pictures; pictures.draw(None, None, None)", "report"),
         ("from notsodeep.report.page import *; render('t', [Section('s', [Plot({}, alt='')])])", "report"),
     ],
@@ -66,7 +67,7 @@ except MissingExtraError as error:
     print(error)
 """)
     assert result.returncode == 0, result.stderr
-    assert f'pip install -c constraints.txt -e ".[{extra}]"' in result.stdout
+    assert f'pip install "notsodeep[{extra}]"' in result.stdout
     assert len(result.stdout.splitlines()) == 1
 
 
@@ -76,5 +77,5 @@ def test_match_runs_without_extras_until_a_report_is_asked_for(tmp_path: object)
     assert result.returncode == 0, result.stderr
     result = run(start + f"main(['match', '--report', {str(tmp_path) + '/report'!r}])")
     assert result.returncode == 2
-    assert result.stderr.startswith("error: pictures need matplotlib")
+    assert result.stderr.startswith("error: pages and pictures need matplotlib")
     assert len(result.stderr.splitlines()) == 1

@@ -20,7 +20,6 @@ X = np.array([1.0, 2.0, 4.0])
 def plt() -> Iterator[Any]:
     with style() as module:
         yield module
-        module.close("all")
 
 
 def only(figure: Any) -> tuple[list[dict[str, Any]], dict[str, Any]]:
