@@ -103,10 +103,10 @@ def _bar(patience: float) -> Iterator[tuple[_Show, Callable[[str], None]]]:
     began = time.monotonic()
 
     def show(text: str, done: Any, total: int | None) -> None:
-        if not bar.live.is_started and time.monotonic() - began >= patience:
-            bar.start()
         bar.tasks[0].total = total  # `update` cannot forget a length
         bar.update(task, description=printable(_described(text, done)), completed=operator.index(done or 0))
+        if not bar.live.is_started and time.monotonic() - began >= patience:
+            bar.start()
 
     try:
         yield show, lambda text: console.print(text)  # a function: estimators that are cloned copy what they hold

@@ -106,7 +106,11 @@ def describe(content: Mapping[str, Any]) -> list[Any]:
         f"explicit   {depth} hidden layer{'s' if depth > 1 else ''}",
         *(f"           σ{k}(x) = {formula}" for k, formula in enumerate(content["formulas"], 1)),
         *wrapped("data", f"{facts['name']}: {facts['samples']} samples × {facts['features']} features"),
-        *(["           centred, and scaled to mean ‖x‖² = 1, so that τ0 = 1"] if facts["prepared"] else []),
+        *(
+            [f"           centred, and scaled to mean ‖x‖² = τ0², τ0 = {found['tau0']:.6g}"]
+            if facts["prepared"]
+            else []
+        ),
         "",
         table(f"{found['kind']} coefficients", ("", "implicit", "explicit", "relative error"), rows),
         *wrapped("match", f"{verdict}; {limit}, these differ by {_percent(content['closeness'][0]['error'])}"),

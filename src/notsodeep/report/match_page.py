@@ -156,7 +156,7 @@ def _explicit(study: Study, content: Mapping[str, Any], plots: Sequence[Plot]) -
 
 
 def _closeness(study: Study, content: Mapping[str, Any], plots: Sequence[Plot]) -> Section:
-    prepared = "The data were centred and scaled to mean ‖x‖² = 1. " if study.prepared else ""
+    prepared = f"The data were centred and scaled to mean ‖x‖² = {study.tau0**2:.6g}. " if study.prepared else ""
     rows = [
         (entry.name, f"{100 * entry.error:.3g} %", f"{100 * entry.rescaled_error:.3g} %") for entry in study.closeness
     ]
@@ -227,7 +227,7 @@ def _training(comparison: Comparison, plots: Sequence[Plot]) -> Section:
 def snippet(study: Study, folder: Path, source: str | None = None) -> str:
     """Code that loads the designed network and uses it, as it stands."""
     load = f"data.load({_quoted(source)}).X" if source else "np.random.default_rng(0).normal(size=(400, 500))"
-    if study.prepared or study.tau0 == 1.0:
+    if study.tau0 == 1.0:
         prepare = f"X = data.prepare({load})  # centred, mean ‖x‖² = 1"
     else:
         prepare = f"X = {study.tau0!r} * data.prepare({load})  # centred, mean ‖x‖² = τ0²"
