@@ -28,6 +28,7 @@ __all__ = [
     "require_finite",
     "warn_assumption",
     "warn_convergence",
+    "warn_ignored",
 ]
 
 
@@ -73,6 +74,11 @@ def warn_convergence(message: str) -> None:
 def warn_assumption(message: str) -> None:
     """Warn of a prediction outside the assumptions of its theory."""
     _warn(message, AssumptionWarning)
+
+
+def warn_ignored(message: str) -> None:
+    """Warn of a part of a file that is not used."""
+    _warn(message, UserWarning)
 
 
 def _warn(message: str, category: type[Warning]) -> None:

@@ -40,13 +40,13 @@ def missing(name: str) -> MissingExtraError:
     --------
     >>> from notsodeep.extras import missing
     >>> print(missing("plotly.io"))
-    pages and pictures need plotly; install it with: pip install "notsodeep[report]"
+    pages and pictures need plotly; pip install "notsodeep[report]"
     """
     package = name.partition(".")[0]
     for extra, (user, packages) in _USERS.items():
         if package in packages.split():
-            return MissingExtraError(f'{user} {package}; install it with: pip install "notsodeep[{extra}]"')
-    return MissingExtraError(f"this needs {package}; install it with: pip install {package}", name=package)
+            return MissingExtraError(f'{user} {package}; pip install "notsodeep[{extra}]"')
+    return MissingExtraError(f"this needs {package}; pip install {package}", name=package)
 
 
 def available(name: str) -> bool:

@@ -14,6 +14,7 @@ from notsodeep.checks import InputError
 from notsodeep.extras import need
 from notsodeep.report.page import Plot, color
 from notsodeep.report.style import COLORS
+from notsodeep.text import printable
 
 __all__ = ["from_matplotlib", "tell"]
 
@@ -71,7 +72,7 @@ def _plot(axis: Any, height: int) -> Plot:
     }
     if ticks := words.pop("ticks"):
         for side in sides.values():
-            side |= _ticks(ticks, [escape(text, quote=False) for text in ticks.values()])
+            side |= _ticks(ticks, [_verbatim(text) for text in ticks.values()])
     if axis.get_aspect() != "auto":
         sides["xaxis"] |= {"constrain": "domain"}
         sides["yaxis"] |= {"constrain": "domain", "scaleanchor": "x"}
@@ -141,7 +142,7 @@ def _traces(axis: Any) -> list[dict[str, Any]]:
         if "hover" in words:
             trace |= {"hovertemplate": f"{words['hover']}<extra></extra>", "hoverinfo": "all"}
         if "text" in words:
-            trace["hovertext"] = [escape(text, quote=False) for text in words["text"]]
+            trace["hovertext"] = [_verbatim(text) for text in words["text"]]
         traces.append((math.floor(artist.get_zorder()), trace))  # error bars stand a tenth above their level
 
     for container in axis.containers:
@@ -278,9 +279,13 @@ def _faded(value: Any, alpha: float | None) -> str:
     return text if strength == 1 else f"rgba({255 * red:.0f},{255 * green:.0f},{255 * blue:.0f},{strength:.3g})"
 
 
+def _verbatim(text: str) -> str:
+    return escape(printable(text), quote=False)  # plotly.js knows some HTML
+
+
 def _html(text: str) -> str:
     """Mathtext as far as labels use it: Greek letters, powers, indices, bars, norms, thin spaces."""
-    text = escape(text, quote=False)  # plotly.js knows some HTML
+    text = escape(text, quote=False)
     if "$" in text:
         text = re.sub(r"\\([A-Za-z][a-z]+)", _greek, text).replace("\\,", "\u2009")
     text = re.sub(r"\\bar\{(\w)\}|\\bar (\w)", lambda m: f"{m[1] or m[2]}\u0304", text).replace("\\|", "‖")

@@ -103,8 +103,8 @@ def _new(path: Path) -> Iterator[Path]:
     work and is refused.
     """
 
-    def check() -> None:
-        if path.is_dir() and (present := sorted(entry.name for entry in path.iterdir())):
+    def check(place: Path) -> None:
+        if place.is_dir() and (present := sorted(entry.name for entry in place.iterdir())):
             strangers = [name for name in present if name not in _FILES]
             if "match.json" not in present or strangers:
                 named = strangers[0] if strangers else present[0]
@@ -113,6 +113,6 @@ def _new(path: Path) -> Iterator[Path]:
                     "replaces the whole directory; pass an empty or a new directory"
                 )
 
-    check()
+    check(path)
     with files.building(path, parameter="report", check=check) as fresh:
         yield fresh

@@ -13,6 +13,7 @@ from notsodeep.report import views
 from notsodeep.report.page import Code, Facts, Part, Plot, Prose, Row, Section, Table, plain, render
 from notsodeep.study import Comparison, Outlook, Study, caveat
 from notsodeep.study.kernels import explicit_kind
+from notsodeep.text import printable
 
 __all__ = ["match_page", "snippet"]
 
@@ -252,7 +253,7 @@ def snippet(study: Study, folder: Path, source: str | None = None) -> str:
 
 
 def _quoted(text: str) -> str:
-    return json.dumps(text, ensure_ascii=False)
+    return printable(json.dumps(text, ensure_ascii=False))  # the same string, with nothing hidden in it
 
 
 def _use(study: Study, folder: Path, source: str | None) -> Section:

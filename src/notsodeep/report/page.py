@@ -27,6 +27,7 @@ from notsodeep import __version__
 from notsodeep.checks import InputError
 from notsodeep.extras import need
 from notsodeep.report.style import THEMES
+from notsodeep.text import printable
 
 __all__ = ["Code", "Facts", "Part", "Picture", "Plot", "Prose", "Row", "Section", "Table", "color", "plain", "render"]
 
@@ -54,7 +55,7 @@ def color(name: str, alpha: float = 1.0) -> str:
 
 
 def plain(text: object) -> str:
-    r"""Text from elsewhere for a :class:`Prose` or a :class:`Table`: none of its characters marks anything.
+    r"""Text from elsewhere for a :class:`Prose` or a :class:`Table`: none of its characters marks or hides anything.
 
     Examples
     --------
@@ -62,7 +63,7 @@ def plain(text: object) -> str:
     >>> print(plain("[x](https://example.org)"))
     \[x\](https://example.org)
     """
-    return re.sub(r"([\\`*\[\]])", r"\\\1", str(text))
+    return re.sub(r"([\\`*\[\]])", r"\\\1", printable(text))
 
 
 @dataclass(frozen=True)
