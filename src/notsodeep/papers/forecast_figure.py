@@ -101,6 +101,7 @@ def _dots(
         *(x, values, halves),
         **{**look, "ls": "none", "ms": 6, "capsize": 3, "elinewidth": 1.2},
         mfc="white" if hollow else look["color"],
+        label=f"{_LABEL[network]}{', finite width' if hollow else ''}",
     )
 
 

@@ -65,7 +65,9 @@ def from_matplotlib(figure: Any, *, height: int = 380) -> list[Plot]:
 def _plot(axis: Any, height: int) -> Plot:
     data = _traces(axis)
     named = sum(trace["showlegend"] for trace in data)
+    lines = math.ceil(named / 2)  # of the legend: two names a line fit a phone
     words = {"height": height, "ticks": {}, **_told(axis)}
+    words["height"] += 20 * max(0, lines - 1)
     sides = {
         "xaxis": _axis(axis.xaxis, axis.get_xlim(), axis.get_xscale(), axis.get_xlabel()),
         "yaxis": _axis(axis.yaxis, axis.get_ylim(), axis.get_yscale(), axis.get_ylabel()),
@@ -80,7 +82,7 @@ def _plot(axis: Any, height: int) -> Plot:
         **sides,
         "showlegend": named > 0,
         "barmode": "overlay",
-        "margin": {"t": 34 + 8 * (named > 0) + 20 * math.ceil(named / 2)},  # two names a line fit a phone
+        "margin": {"t": 34 + 8 * (named > 0) + 20 * lines},
         "annotations": _annotations(axis),
     }
     title = axis.get_title()
@@ -154,7 +156,8 @@ def _traces(axis: Any) -> list[dict[str, Any]]:
             for side, spread in zip(sides, bars, strict=True):
                 ends = np.array(spread.get_segments())[:, :, "xy".index(side)]
                 halves = np.abs(ends[:, 1] - ends[:, 0]) / 2
-                trace[f"error_{side}"] = {"type": "data", "array": halves, "thickness": 1.2, "width": 3}
+                bar = {"type": "data", "array": halves, "thickness": 1.2, "width": 3}
+                trace[f"error_{side}"] = {**bar, "color": trace["line"]["color"]}  # that of a hollow mark is its inside
             add(line, trace, container)
         elif isinstance(container, BarContainer):
             done |= {id(part) for part in container.patches}
