@@ -94,21 +94,26 @@ def _implicit(study: Study, content: Mapping[str, Any]) -> Section:
         (f"{one.name} < 1", f"{one.value:.6g}", f"{one.margin:+.6g}", "holds" if one.holds else "fails")
         for one in (verdict.finite_width, verdict.infinite_width)
     ]
-    centred = deq.centered(study.tau0)
+    layers = deq.centered(study.tau0).layers
+    formulas = [f"φ{_mark(k, layers)}(x) = {layer.activation}" for k, layer in enumerate(layers, 1)]
+    variances = [
+        (f"{name}{_mark(k, layers)}", f"{value:.6g}")
+        for k, layer in enumerate(layers, 1)
+        for name, value in (("recurrent, σ_a²", layer.recurrent), ("input, σ_b²", layer.input))
+    ]
     return Section(
         "The implicit network",
         [
             Prose(
-                "A deep equilibrium model has one hidden layer that is applied to its own output until nothing "
+                "A deep equilibrium model has hidden layers that are applied to their own output until nothing "
                 "changes. With random weights A, B and readout a of m hidden units, and an activation φ that is "
                 "centred for these data:"
             ),
-            Code(f"z* = φ(σ_a A z* + σ_b B x) / √m\nf(x) = aᵀ z*\n\nφ(x) = {centred.activation}"),
+            Code("\n".join(["z* = φ(σ_a A z* + σ_b B x) / √m", "f(x) = aᵀ z*", "", *formulas])),
             Table(
                 ("parameter", "value"),
                 [
-                    ("recurrent, σ_a²", f"{deq.recurrent:.6g}"),
-                    ("input, σ_b²", f"{deq.input:.6g}"),
+                    *variances,
                     ("root mean square of ‖x‖, τ0", f"{study.tau0:.6g}"),
                 ],
             ),
@@ -121,6 +126,11 @@ def _implicit(study: Study, content: Mapping[str, Any]) -> Section:
             ),
         ],
     )
+
+
+def _mark(k: int, layers: Sequence[Any]) -> str:
+    """The number of a layer, where there are several."""
+    return chr(0x2080 + k) if len(layers) > 1 else ""
 
 
 def _explicit(study: Study, content: Mapping[str, Any], plots: Sequence[Plot]) -> Section:

@@ -11,9 +11,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from notsodeep.cells import DeepDEQ
 from notsodeep.checks import AssumptionWarning, InputError
 from notsodeep.data import Data
 from notsodeep.highdim import Forecast, Spectrum, Statistics, equivalent, estimate_statistics, forecast, spectrum
+from notsodeep.kinds import Kind
 from notsodeep.matching import Match
 from notsodeep.models import DEQ, Explicit
 from notsodeep.norms import distance, rescaled_distance
@@ -88,7 +90,7 @@ class Study:
         progress : bool, callable or None
             See :func:`notsodeep.progress.reporter`.
         """
-        if not isinstance(match.model, DEQ):
+        if not isinstance(match.model, DEQ | DeepDEQ):
             raise InputError(f"model={match.model} is no DEQ; a study compares a DEQ with an explicit network")
         tau0 = match.tau0
         if data is None:
@@ -111,9 +113,9 @@ class Study:
         return cls(match, used, data is not None, kernel, matched, tuple(baselines))
 
     @property
-    def deq(self) -> DEQ:
+    def deq(self) -> DEQ | DeepDEQ:
         """The implicit network."""
-        assert isinstance(self.match.model, DEQ)
+        assert isinstance(self.match.model, DEQ | DeepDEQ)
         return self.match.model
 
     @property
@@ -159,7 +161,7 @@ class Study:
             return Outlook(obstacle="the data has no labels")
         scale, wide = self.match.target.d, self.data.X.shape[1] > _GENERAL
 
-        def predicted(model: DEQ | Explicit, kind: str, **options: Any) -> Forecast:
+        def predicted(model: DEQ | DeepDEQ | Explicit, kind: str, **options: Any) -> Forecast:
             return forecast(model, X=self.data.X, y=self.data.labels, kind=kind, **options)
 
         try:
@@ -209,7 +211,7 @@ class Study:
 
 def explicit_kind(match: Match) -> str:
     """Which kernel of the explicit network was designed."""
-    return "ck" if match.kind in ("ck", "nngp") else "ntk"
+    return Kind.of(match.kind).explicit
 
 
 def caveat(closeness: Sequence[Mapping[str, Any]]) -> str:
@@ -234,7 +236,7 @@ def caveat(closeness: Sequence[Mapping[str, Any]]) -> str:
     return ", ".join(found)
 
 
-def _kernel(name: str, model: DEQ | Explicit, X: Array, kind: str, report: Report) -> Array:
+def _kernel(name: str, model: DEQ | DeepDEQ | Explicit, X: Array, kind: str, report: Report) -> Array:
     report.stage(f"kernel of the {name} network")
     kernel: Array = model.kernel(X, kind=kind, progress=report)
     return kernel

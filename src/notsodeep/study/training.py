@@ -11,6 +11,7 @@ import numpy as np
 
 from notsodeep.checks import InputError
 from notsodeep.extras import available
+from notsodeep.models import DEQ
 from notsodeep.progress import Progress, Report, reporter
 from notsodeep.study.kernels import Study
 from notsodeep.study.timing import best_times, predict, torch_on_one_thread
@@ -99,9 +100,9 @@ class Comparison:
 
 
 def comparable(study: Study) -> bool:
-    """Whether there are labels, a finite-width equilibrium, and PyTorch."""
+    """Whether there are labels, a finite-width equilibrium of one layer, and PyTorch."""
     there = available("torch") and available("safetensors")
-    return study.data.labels is not None and bool(study.deq.well_posed) and there
+    return study.data.labels is not None and bool(study.deq.well_posed) and there and isinstance(study.deq, DEQ)
 
 
 def compare(
@@ -140,6 +141,7 @@ def _compare(study: Study, classes: Any, width: int, epochs: int, seed: int, rep
     center = study.data.X[kept].mean(axis=0)
     X = study.data.X - center
     X /= np.sqrt(np.mean(np.sum(X[kept] ** 2, axis=1)))
+    assert isinstance(study.deq, DEQ)
     shape = (X.shape[1], width, len(names))
     networks: dict[str, Any] = {
         "implicit": nn.DEQNet(study.deq.centered(1.0), *shape, tol=_TOLERANCE, seed=seed),
