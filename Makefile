@@ -12,14 +12,23 @@ WANTS_TORCH := $(filter nn all,$(subst $(COMMA), ,$(EXTRAS)))
 SINGLE := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1 NUMBA_NUM_THREADS=1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo readme test slow portable data reproduce lint format bench docs clean
+.PHONY: help same-python setup demo readme test slow portable data reproduce lint format bench docs clean
 
 help:  ## List the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
+# an environment keeps the Python that made it: another one on the command line is refused, not ignored
+WHICH := import sys; print(sys.version.split()[0], "of", sys.base_prefix)
+same-python:
+ifeq ($(origin PYTHON),command line)
+	@[ ! -x $(BIN)/python ] || [ "$$($(PYTHON) -c '$(WHICH)')" = "$$($(BIN)/python -c '$(WHICH)')" ] || { \
+	  echo "error: $(VENV) was made with Python $$($(BIN)/python -c '$(WHICH)'), not with '$(PYTHON)'; remove it with" \
+	    "make clean, or keep both: make VENV=.venv-other PYTHON=$(PYTHON)" >&2; exit 1; }
+endif
+
 setup: $(VENV)/.installed  ## Create .venv and install everything
 
-$(VENV)/.created:
+$(VENV)/.created: | same-python
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
 	  echo "error: '$(PYTHON)' is not Python 3.11 or newer; point to one with: make PYTHON=/path/to/python3.11" >&2; exit 1; }
 	$(PYTHON) -m venv $(VENV)

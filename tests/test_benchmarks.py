@@ -104,6 +104,18 @@ def test_command_runs_a_benchmark(checkout: Path, capfd: pytest.CaptureFixture[s
         command.bench()
 
 
+def test_results_are_utf8_whatever_the_console_speaks(
+    checkout: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    script = checkout / "benchmarks" / "counting_is_quick.py"
+    script.write_text(SCRIPT.replace('"c"', '"σ ≤ 2×"'), encoding="utf-8")
+    for name, value in (("PYTHONUTF8", "0"), ("PYTHONIOENCODING", "cp1252"), ("LC_ALL", "C")):
+        monkeypatch.setenv(name, value)
+    command.bench(["counting"], json=True)
+    assert json.loads(capfd.readouterr().out)[0]["claim"] == "σ ≤ 2×"
+    assert "σ ≤ 2×" in (checkout / "BENCHMARKS.md").read_text(encoding="utf-8")
+
+
 def test_without_a_checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(command, "__file__", str(tmp_path / "a" / "b" / "c" / "bench.py"))
     monkeypatch.chdir(tmp_path)

@@ -279,7 +279,7 @@ def test_training_holds_out_the_sets_own_test_part(run: Run, tmp_path: Path) -> 
         (["data", "lits"], "did you mean 'list'? (choose from list, fetch, info)"),
         (["reproduce", "ling24-fg1"], "did you mean 'ling24-fig1'? (see notsodeep reproduce --list)"),
         (["show", "absent.json"], "does not exist"),
-        (["show", __file__], "is not a model file; pass network.json or match.json"),
+        (["show", __file__], "is not a model file (it is not JSON"),
         (["kernel", "digits"], "--out"),
         (["kernel", "digits", "--out", "K.txt"], "must end in .npy"),
         (["kernel", "digits", "--out", "absent/K.npy"], "create it first"),

@@ -11,6 +11,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -92,6 +93,45 @@ def test_a_damaged_file_is_written_anew(
     assert capsys.readouterr().err == ""
 
 
+@pytest.mark.parametrize("suffix", [".nbi", ".nbc"])
+def test_a_file_of_another_user_is_not_unpickled(
+    suffix: str, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It may carry the right checksum, which everybody can compute, and any code."""
+    assert hits(fresh(tmp_path)) == 0
+    (victim,) = cache.rglob(f"*{suffix}")
+    planted, plain = victim.stat().st_ino, os.stat
+
+    def stat(path: Any, **options: Any) -> Any:
+        found = plain(path, **options)
+        return SimpleNamespace(st_uid=54321, st_mode=found.st_mode) if found.st_ino == planted else found
+
+    monkeypatch.setattr(compilation.os, "stat", stat)
+    assert hits(fresh(tmp_path)) == 0
+    assert "are damaged; they are compiled again" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("trap", ["open to all", "of another"])
+def test_a_cache_that_others_can_write_is_not_used(
+    trap: str, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """NUMBA_CACHE_DIR=/tmp, say, where somebody has prepared the directory of this package."""
+    assert hits(fresh(tmp_path)) == 0
+    (place,) = {file.parent for file in cache.rglob("*.nb?")}
+    if trap == "open to all":
+        place.chmod(0o777)
+    else:
+        monkeypatch.setattr(compilation, "_trusted", lambda: {54321})
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    assert hits(fresh(tmp_path)) == 0
+    told = capsys.readouterr().err
+    if trap == "open to all":
+        assert told.startswith(f"note: compiled kernels are kept in {tmp_path / 'notsodeep-'}")
+        assert hits(fresh(tmp_path)) == 1
+    else:
+        assert told.startswith("note: kernels are compiled anew in each run")
+
+
 def test_data_of_another_overload_is_not_taken(cache: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Two processes at once may number their overloads alike: the index of one then names the data of the other."""
     loop = fresh(tmp_path)
@@ -132,7 +172,7 @@ def test_without_a_place_a_private_one_is_used(
     loop = fresh(tmp_path)
     assert capsys.readouterr().err == ""  # nothing until something is compiled
     assert hits(loop) == 0
-    expected = f"note: compiled kernels are kept in {place}: package and home cannot be written\n"
+    expected = f"note: compiled kernels are kept in {place}: package and home cannot be used\n"
     assert capsys.readouterr().err == expected
     assert place.stat().st_mode & 0o777 == 0o700
     assert hits(fresh(tmp_path)) == 1

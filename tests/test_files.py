@@ -15,11 +15,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.commands import Run
+from tests.commands import Result, Run
 
 import notsodeep as nsd
-from notsodeep import InputError, files
-from notsodeep.learn import DEQKernelRegressor
+from notsodeep import InputError, data, files
+from notsodeep.learn import DEQKernelClassifier, DEQKernelRegressor
 from notsodeep.solvers.conjugate_gradients import ConjugateGradients
 
 
@@ -271,10 +271,98 @@ def test_a_directory_that_cannot_be_put_in_place_leaves_the_old_one(
     assert names(tmp_path) == ["report"]
 
 
+@pytest.mark.parametrize("relative", [False, True])
+def test_a_link_to_a_directory_is_replaced_and_not_followed(
+    relative: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("mine").mkdir()
+    Path("mine", "thesis").write_text("mine")
+    for aim in ("mine", "nowhere"):
+        link = Path("report") if relative else tmp_path / "report"
+        link.symlink_to(aim)
+        with files.building(link) as folder:
+            (folder / "new").touch()
+        assert not link.is_symlink()
+        assert names(link) == ["new"]
+        assert names(tmp_path) == ["mine", "report"]
+        (link / "new").unlink()
+        link.rmdir()
+    assert names(tmp_path / "mine") == ["thesis"]
+
+
+def test_the_current_directory_can_be_built(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    place = tmp_path / "report"
+    (place / "inner").mkdir(parents=True)
+    monkeypatch.chdir(place / "inner")
+    with files.building("..") as folder:
+        (folder / "new").touch()
+    assert names(place) == ["new"]
+
+
+def test_what_appears_while_a_directory_is_replaced_is_seen_and_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between the check and the rename somebody could put a file there, which then was deleted."""
+    target, plain = tmp_path / "report", os.replace
+    with files.building(target) as folder:
+        (folder / "old").touch()
+
+    def late(source: Path, place: Path) -> None:
+        if source == target:
+            (target / "thesis").write_text("mine")
+        plain(source, place)
+
+    def check(place: Path) -> None:
+        if names(place) != ["old"]:
+            raise InputError("not ours")
+
+    monkeypatch.setattr(os, "replace", late)
+    with pytest.raises(InputError, match="not ours"), files.building(target, check=check) as folder:
+        (folder / "new").touch()
+    assert names(target) == ["old", "thesis"]
+    assert names(tmp_path) == ["report"]
+
+
+def test_a_file_that_appears_where_a_directory_is_built(tmp_path: Path) -> None:
+    target = tmp_path / "report"
+    with pytest.raises(InputError, match="became a file meanwhile"), files.building(target):
+        target.write_text("mine")
+    assert target.read_text() == "mine"
+    assert names(tmp_path) == ["report"]
+
+
+@pytest.mark.parametrize("links", [True, False])
+def test_a_file_that_appears_during_the_work_is_left_alone(
+    links: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_links(*_: object) -> None:
+        raise PermissionError(errno.EPERM, "no hard links here")
+
+    if not links:
+        monkeypatch.setattr(os, "link", no_links)
+    target = tmp_path / "note.txt"
+
+    def write_late() -> None:
+        with files.writing(target, parameter="out", new=True) as file:
+            file.write(b"new")
+            target.write_text("mine")
+
+    for expected in ("note-1.txt", "note-2.txt"):
+        with pytest.raises(InputError, match=f"^out=.*appeared during the work and was left alone; see .*{expected}"):
+            write_late()
+        assert (tmp_path / expected).read_text() == "new"
+    assert target.read_text() == "mine"
+    files.write(target, "newer")
+    files.write(tmp_path / "other", "new", new=True)
+    assert names(tmp_path) == ["note-1.txt", "note-2.txt", "note.txt", "other"]
+    assert target.read_text() == "newer"
+
+
 COMMANDS = {
     "kernel": ["kernel", "digits", "--limit", "20", "--out", "{}/o.npy"],
     "fit": ["fit", "digits", "--limit", "20", "--out", "{}/o.npz"],
-    "predict": ["predict", "machine.npz", "digits", "--limit", "20", "--out", "{}/o.csv"],
+    "predict": ["predict", "{machine}", "digits", "--limit", "20", "--out", "{}/o.csv"],
     "train": ["train", "--limit", "20", "--epochs", "1", "--out", "{}/o.safetensors"],
     "checkpoint": ["train", "--limit", "20", "--epochs", "1", "--checkpoint", "{}/o.safetensors"],
     "match": ["match", "--no-train", "--report", "{}/report"],
@@ -282,17 +370,30 @@ COMMANDS = {
 }
 
 
-@pytest.mark.parametrize("command", COMMANDS)
-def test_a_command_below_a_file_is_one_line(
-    command: str, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    if command in ("train", "checkpoint"):
-        pytest.importorskip("torch")
+@pytest.fixture(scope="module")
+def machine(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    digits = data.load("digits")
+    fitted = DEQKernelClassifier().fit(digits.X[:20], digits.labels[:20])
+    return fitted.save(tmp_path_factory.mktemp("fitted") / "machine.npz")
+
+
+@pytest.fixture
+def call(run: Run, machine: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, str], Result]:
+    """Run one of these commands in an empty directory, with its results below `place`."""
     monkeypatch.chdir(tmp_path)
+
+    def called(command: str, place: str) -> Result:
+        if command in ("train", "checkpoint"):
+            pytest.importorskip("torch")
+        return run(*(part.format(place, machine=machine) for part in COMMANDS[command]))
+
+    return called
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_command_below_a_file_is_one_line(command: str, call: Callable[[str, str], Result]) -> None:
     Path("afile").touch()
-    if command == "predict":
-        assert run("fit", "digits", "--limit", "20", "--out", "machine.npz").code == 0
-    result = run(*(part.format("afile") for part in COMMANDS[command]))
+    result = call(command, "afile")
     assert (result.code, len(result.err.splitlines())) == (2, 1)
     assert result.err.startswith("error: ")
     assert "'afile' is a file, not a directory" in result.err
@@ -301,18 +402,35 @@ def test_a_command_below_a_file_is_one_line(
 
 @pytest.mark.parametrize("command", [name for name in COMMANDS if name not in ("match", "reproduce")])
 def test_a_place_without_permission_is_refused_before_the_work(
-    command: str, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    command: str, call: Callable[[str, str], Result], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if command in ("train", "checkpoint"):
-        pytest.importorskip("torch")
-    monkeypatch.chdir(tmp_path)
     Path("sealed").mkdir()
-    if command == "predict":
-        assert run("fit", "digits", "--limit", "20", "--out", "machine.npz").code == 0
-    before = names(tmp_path)
     monkeypatch.setattr(os, "access", lambda place, mode: mode == os.R_OK)  # also root, who may write everywhere
-    result = run(*(part.format("sealed") for part in COMMANDS[command]))
+    result = call(command, "sealed")
     assert result.code == 2
     assert result.err.startswith("error: sealed/o.")
     assert "writing is not permitted; change the permissions" in result.err
-    assert names(tmp_path) == before
+    assert names(tmp_path) == ["sealed"]
+
+
+@pytest.mark.parametrize("command", ["kernel", "fit", "predict"])
+def test_a_result_does_not_replace_what_appeared_while_it_was_computed(
+    command: str, call: Callable[[str, str], Result], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain = data.load
+
+    def load(name: str) -> data.Data:
+        for ending in ("npy", "npz", "csv"):
+            Path("work", f"o.{ending}").write_text("mine")
+        return plain(name)
+
+    Path("work").mkdir()
+    monkeypatch.setattr(data, "load", load)
+    result = call(command, "work")
+    (written,) = Path("work").glob("o-1.*")
+    assert result.code == 2
+    assert (
+        result.err
+        == f"error: out='work/o{written.suffix}' appeared during the work and was left alone; see '{written}'\n"
+    )
+    assert Path("work", f"o{written.suffix}").read_text() == "mine"

@@ -66,7 +66,7 @@ except MissingExtraError as error:
     print(error)
 """)
     assert result.returncode == 0, result.stderr
-    assert f'pip install -c constraints.txt -e ".[{extra}]"' in result.stdout
+    assert f'pip install "notsodeep[{extra}]"' in result.stdout
     assert len(result.stdout.splitlines()) == 1
 
 

@@ -101,6 +101,11 @@ def test_text_from_elsewhere_stays_text(name: str) -> None:
     assert f"<p>on {escape(name)}.</p>" in render("t", [Section("s", [Prose(f"on {plain(name)}.")])])
 
 
+def test_text_from_elsewhere_hides_nothing() -> None:
+    page = render("t", [Section("s", [Prose("on " + plain("\x1b[31m\u202eb") + ".")])])
+    assert "<p>on \\x1b[31m\\u202eb.</p>" in page
+
+
 def test_the_policy_names_the_scripts_of_the_page_and_no_others() -> None:
     page = render("Plots", [Section("S", [Plot(FIGURE, "a line")])])
     (policy,) = re.findall(r'http-equiv="Content-Security-Policy" content="([^"]*)"', page)

@@ -173,6 +173,16 @@ def test_pipes_and_devices_are_not_waited_for(name: str, tmp_path: Path) -> None
         (tmp_path / name).unlink()
 
 
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no pipes with a name")
+@pytest.mark.parametrize("command", [("show", "{}"), ("predict", "{}", "digits"), ("kernel", "{}", "--out", "K.npy")])
+def test_a_refusal_says_that_it_is_a_pipe(command: tuple[str, ...], run: Run, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.npz")
+    result = run(*(part.format(tmp_path / "pipe.npz") for part in command))
+    assert (result.code, result.err.count("\n")) == (2, 1)
+    assert "pipe.npz" in result.err
+    assert "it is a device or a pipe, not a file" in result.err
+
+
 @pytest.mark.parametrize("code", [0xD800, 0x7FFFFFFF])
 @pytest.mark.parametrize("order", ["<", ">"])
 def test_text_of_characters_that_do_not_exist(code: int, order: str, run: Run, tmp_path: Path) -> None:

@@ -37,6 +37,14 @@ def test_code_for_readers_keeps_backslashes() -> None:
     assert {str(WINDOWS / "network.json"), str(WINDOWS / "X.npy")} <= strings
 
 
+def test_code_for_readers_hides_nothing() -> None:
+    """A mark of direction in a file name would show other code than is copied."""
+    name = "a\u202e\x1b\u2066.npy"
+    code = snippet(study(nsd.DEQ("relu", 0.2, 0.8), None), Path("out"), name)  # type: ignore[arg-type]
+    assert code.replace("\n", "").isprintable()
+    assert name in {node.value for node in ast.walk(ast.parse(code)) if isinstance(node, ast.Constant)}
+
+
 def test_a_worker_does_not_take_a_path_of_another_system_for_its_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

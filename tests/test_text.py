@@ -78,6 +78,10 @@ def test_labels_reach_neither_terminal_nor_spreadsheet_raw(run: Run, labelled: P
     with out.open(encoding="utf-8", newline="") as file:
         written = {row[0] for row in list(csv.reader(file))[1:]}
     assert written == {"'=HYPERLINK(1)" if label[0] == "=" else label for label in HOSTILE}
+    assert run("predict", model, labelled, "--proba", "--out", out, "--force").code == 0
+    header = out.read_text(encoding="utf-8").splitlines()[0]
+    assert header.isprintable()
+    assert next(csv.reader([header]))[1:] == [f"probability of {printable(label)}" for label in np.unique(HOSTILE)]
 
 
 def test_names_of_files_are_spelt_out(run: Run, tmp_path: Path) -> None:
@@ -151,6 +155,36 @@ def test_too_little_memory_is_told_in_one_line(run: Run, tmp_path: Path, monkeyp
     assert (result.code, result.out, result.err.count("\n")) == (2, "", 1), result
     assert "not enough memory" in result.err
     assert list(tmp_path.iterdir()) == []
+
+
+WITH_FILES = """
+import numpy as np
+from notsodeep.cli import main
+np.savez("σ漢.npz", X=np.random.default_rng(0).normal(size=(30, 6)), y=np.repeat(["σ", "漢", "\x1b[31m"], 10))
+for words in (
+    *("data info σ漢.npz", "fit σ漢.npz --out φ漢.npz", "predict φ漢.npz σ漢.npz --proba"),
+    *("predict φ漢.npz σ漢.npz --proba --out φ漢.csv", "kernel σ漢.npz --out φ漢.npy", "kernel σ漢.npz --out φ漢.zarr"),
+    *("verify φ漢.zarr", "match --data σ漢.npz", "forecast --data σ漢.npz --n 20", "bench --list"),
+    *("predict φ漢.npz σ漢.npz --json",),
+    *("fit σ漢.npz --out φ漢.npz", "verify φ漢", "predict φ漢 φ漢", "data fetch φ漢", "show φ漢.npy"),
+):
+    try:
+        main(words.split())
+    except SystemExit as end:
+        print(f"<{end.code}>", flush=True)
+"""
+
+
+def test_names_and_labels_that_a_stream_lacks(tmp_path: Path) -> None:
+    environment = {**os.environ, "PYTHONPATH": SOURCES, "PYTHONIOENCODING": "cp1252"}
+    command = [sys.executable, "-X", "utf8=0", "-c", WITH_FILES]
+    done = subprocess.run(command, env=environment, capture_output=True, check=False, cwd=tmp_path)
+    out, err = done.stdout.decode("cp1252"), done.stderr.decode("cp1252")
+    assert done.returncode == 0, err
+    assert [line for line in out.splitlines() if line.startswith("<")] == ["<0>"] * 11 + ["<2>"] * 5, err
+    assert all(line.startswith(("error: ", "warning: ")) for line in err.splitlines()), err
+    assert "\x1b" not in out + err
+    assert r"phi\u6f22" in out
 
 
 COMMANDS = """

@@ -2,6 +2,7 @@
 
 from notsodeep import interrupt  # noqa: F401, before the imports that take a second
 from notsodeep.activations import Activation, activation, activation_names
+from notsodeep.cells import DeepDEQ, Layer
 from notsodeep.checks import AssumptionWarning, ConvergenceWarning, InputError, MissingExtraError, NotConvergedError
 from notsodeep.gaussian import Moments, hermite_coefficients, moments
 from notsodeep.highdim import (
@@ -27,10 +28,12 @@ __all__ = [
     "AssumptionWarning",
     "ConvDEQ",
     "ConvergenceWarning",
+    "DeepDEQ",
     "Equivalent",
     "Explicit",
     "Forecast",
     "InputError",
+    "Layer",
     "Match",
     "MissingExtraError",
     "Mixture",

@@ -30,6 +30,7 @@ __all__ = [
     "warn_assumption",
     "warn_convergence",
     "warn_deprecated",
+    "warn_ignored",
 ]
 
 
@@ -82,6 +83,11 @@ def warn_deprecated(message: str) -> None:
     _warn(message, DeprecationWarning)
 
 
+def warn_ignored(message: str) -> None:
+    """Warn of a part of a file that is not used."""
+    _warn(message, UserWarning)
+
+
 def _warn(message: str, category: type[Warning]) -> None:
     """Warn at the first line outside this package and those that call it back; in a thread of theirs, at our line."""
     level, frame = 2, sys._getframe(2)
@@ -100,9 +106,9 @@ def missing_extra(need: str, extra: str) -> MissingExtraError:
     --------
     >>> from notsodeep.checks import missing_extra
     >>> print(missing_extra("pages need plotly", "report"))
-    pages need plotly; in the clone: pip install -c constraints.txt -e ".[report]"
+    pages need plotly; pip install "notsodeep[report]"
     """
-    return MissingExtraError(f'{need}; in the clone: pip install -c constraints.txt -e ".[{extra}]"')
+    return MissingExtraError(f'{need}; pip install "notsodeep[{extra}]"')
 
 
 def nearest(name: object, options: Iterable[str]) -> str:

@@ -1,9 +1,10 @@
 """Compiled loops, kept on disk: Numba's cache, which here never ends a run.
 
 Numba keeps what it compiled beside the package, or in the user's cache where the package is read-only. Where neither
-can be written, a private directory among the temporary files is used, or none. A damaged file is a miss and is written
-anew: every file ends in the SHA-256 of its content, which is checked before anything is unpickled. A change in any file
-of ``kernels`` makes all of them stale, because compiled loops contain those that they call.
+can be written, or others can write there too, a private directory among the temporary files is used, or none. A damaged
+file, or one of another user, is a miss and is written anew: every file ends in the SHA-256 of its content, which is
+checked before anything is unpickled. A change in any file of ``kernels`` makes all of them stale: loops contain those
+that they call.
 """
 
 from __future__ import annotations
@@ -44,12 +45,12 @@ def jit(**options: Any) -> Callable[[Callable[..., Any]], Any]:
 def _cache(function: Callable[..., Any]) -> Any:
     try:
         return _Cache(function)
-    except RuntimeError:  # no directory can be written
+    except RuntimeError:  # no directory can be written, or others can write there too
         place, before = _private(), _settings.CACHE_DIR
     if place is not None:
         _settings.CACHE_DIR = str(place)
         try:
-            return _Cache(function, f"compiled kernels are kept in {place}: package and home cannot be written")
+            return _Cache(function, f"compiled kernels are kept in {place}: package and home cannot be used")
         except RuntimeError:
             pass
         finally:
@@ -63,6 +64,8 @@ class _Cache(FunctionCache):
     def __init__(self, function: Callable[..., Any], note: str | None = None) -> None:
         super().__init__(function)
         self._note = note
+        if not _ours(self._cache_path):
+            raise RuntimeError("others can write there")
         name, stamp = f"{self._impl.filename_base}.sealed", (self._impl.locator.get_source_stamp(), _kernels())
         self._cache_file = _Files(self._cache_path, name, stamp)
 
@@ -124,8 +127,22 @@ def _require_seal(path: str) -> None:
         content = Path(path).read_bytes()
     except FileNotFoundError:
         return  # not there yet
+    if not _ours(path):
+        raise ValueError(f"{path} was written by somebody else")
     if hashlib.sha256(content[:-_SEAL]).digest() != content[-_SEAL:]:
         raise ValueError(f"{path} is damaged")
+
+
+def _ours(path: str) -> bool:
+    """Whether only those can write there who can do everything anyway: what lies there is executed."""
+    found = os.stat(path)
+    return not hasattr(os, "getuid") or (found.st_uid in _trusted() and not found.st_mode & stat.S_IWOTH)
+
+
+@functools.cache
+def _trusted() -> set[int]:
+    """The numbers of this user, of root, and of the owner of the sources."""
+    return {os.getuid(), 0, os.stat(__file__).st_uid}
 
 
 @functools.cache

@@ -51,6 +51,7 @@ def writing(
     parameter: str = "path",
     parents: bool = False,
     durable: bool = True,
+    new: bool = False,
     check: Callable[[], None] = lambda: None,
 ) -> Iterator[BinaryIO]:
     """Yield a file that becomes `path` when the block ends well; compute first, and only write in the block.
@@ -65,6 +66,8 @@ def writing(
         Create the directories above it.
     durable : bool
         Wait until the content is on the disk, so that a power cut does no more harm than a kill.
+    new : bool
+        Leave alone what appeared at `path` meanwhile: the content gets a free name beside it, which the error says.
     check : callable
         Called just before the rename; what it raises leaves `path` as it was.
     """
@@ -78,33 +81,44 @@ def writing(
                 file.flush()
                 os.fsync(file.fileno())
         check()
-        os.replace(partial, target)
+        place = _free(partial, target) if new else target
+        os.replace(partial, place)
     except OSError as error:
         raise _renamed(error, partial, path) from None
     finally:
         with suppress(OSError):
             partial.unlink()
+    if place != target:
+        raise InputError(f"{parameter}={str(path)!r} appeared during the work and was left alone; see {str(place)!r}")
+
+
+def _accept(place: Path) -> None:
+    """Let any directory be replaced."""
 
 
 @contextmanager
-def building(path: PathLike, *, parameter: str = "path", check: Callable[[], None] = lambda: None) -> Iterator[Path]:
+def building(path: PathLike, *, parameter: str = "path", check: Callable[[Path], None] = _accept) -> Iterator[Path]:
     """Yield an empty directory that becomes `path` when the block ends well; a directory in its place is deleted.
 
-    `check` is called just before that; what it raises leaves `path` as it was.
+    A link in its place is replaced, and what it leads to stays. `check` is called with what is going to be deleted,
+    when nobody can put anything there any more; what it raises leaves `path` as it was.
     """
     target = Path(path)
     _directory(target if target.exists() else target.parent, path, parameter, create=True)
-    target = target.resolve()
+    target = target.resolve() if target.name in ("", "..") else target.parent.resolve() / target.name
     fresh, old = _beside(target), _beside(target)
     try:
         fresh.mkdir()
         yield fresh
-        check()
         with suppress(FileNotFoundError):
             os.replace(target, old)
         try:
+            if os.path.lexists(old):
+                if not old.is_dir() and not old.is_symlink():
+                    raise InputError(f"{parameter}={os.fspath(path)!r} became a file meanwhile; pass another path")
+                check(old)
             os.replace(fresh, target)
-        except OSError:
+        except BaseException:
             with suppress(OSError):
                 os.replace(old, target)
             raise
@@ -112,6 +126,8 @@ def building(path: PathLike, *, parameter: str = "path", check: Callable[[], Non
         raise _renamed(error, fresh, path) from None
     finally:
         shutil.rmtree(fresh, ignore_errors=True)
+    if old.is_symlink():
+        old.unlink()
     shutil.rmtree(old, ignore_errors=True)
 
 
@@ -187,6 +203,20 @@ def _directory(wanted: Path, path: PathLike, parameter: str, *, create: bool) ->
         except OSError as error:
             raise explained(error, path) from None
     return wanted
+
+
+def _free(partial: Path, target: Path) -> Path:
+    """Claim `target`, or the next free name beside it; unlike a rename, a hard link never replaces anything."""
+    for place in (target, *(target.with_stem(f"{target.stem}-{k}") for k in range(1, 1000))):
+        try:
+            os.link(partial, place)
+        except FileExistsError:
+            continue
+        except OSError:  # this file system has no hard links
+            if os.path.lexists(place):
+                continue
+        return place
+    raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(partial))
 
 
 def _prefix(name: str) -> str:

@@ -7,21 +7,30 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, ClassVar, TypeAlias, cast
+from typing import Any, ClassVar, cast
 
 from scipy.optimize import brentq
 
 from notsodeep import files
-from notsodeep.activations import Activation, activation, moderate
+from notsodeep.activations import Activation, moderate
 from notsodeep.checks import InputError, choice, count, nonnegative, positive, real
 from notsodeep.gaussian import moments, slope_power_supremum
 from notsodeep.reading import json_file
+from notsodeep.recursion import ActivationLike, Layer, Recursion, varying
 
-__all__ = ["DEQ", "Condition", "ConvDEQ", "Explicit", "Verdict", "load_model"]
+__all__ = [
+    "DEQ",
+    "Condition",
+    "ConvDEQ",
+    "Description",
+    "Explicit",
+    "KernelMethods",
+    "Verdict",
+    "load_model",
+    "register",
+]
 
 _MOST_LAYERS = 1000  # of a description
-
-ActivationLike: TypeAlias = str | Activation | Callable[[Any], Any]
 
 
 @dataclass(frozen=True)
@@ -80,7 +89,7 @@ class Verdict:
         return self.reason
 
 
-class _KernelMethods:
+class KernelMethods:
     """`kernel` and `kernel_diag`, computed in :mod:`notsodeep.kernels`."""
 
     def kernel(self, X: Any, Y: Any = None, kind: str | Sequence[str] = "ck", **options: Any) -> Any:
@@ -96,7 +105,7 @@ class _KernelMethods:
         return kernel_diag(cast("DEQ | Explicit", self), X, kind=kind, **options)
 
 
-class _Description:
+class Description:
     """Shared by the dataclasses below: dictionaries and JSON files."""
 
     def to_dict(self) -> dict[str, Any]:
@@ -119,7 +128,7 @@ def _plain(value: Any) -> Any:
 
 
 @dataclass(frozen=True)
-class DEQ(_KernelMethods, _Description):
+class DEQ(KernelMethods, Description):
     """z* = φ(σ_a A z* + σ_b B x + σ_0 b)/√m with i.i.d. standard weights.
 
     Parameters
@@ -150,7 +159,7 @@ class DEQ(_KernelMethods, _Description):
     """Names of its kernels."""
 
     def __init__(self, activation: ActivationLike, recurrent: float, input: float, bias: float = 0.0) -> None:
-        _set(self, activation=_activation(activation))
+        _set(self, activation=varying(activation))
         _set(
             self,
             recurrent=nonnegative(recurrent, "recurrent"),
@@ -164,6 +173,13 @@ class DEQ(_KernelMethods, _Description):
     def well_posed(self) -> Verdict:
         """The finite- and infinite-width conditions with their margins."""
         return _verdict(self.activation, self.recurrent)
+
+    def recursion(self, depth: int | None = None) -> Recursion:
+        """The equilibrium, or the iterate after `depth` layers from Λ⁰ = x·y [FK20, Thm 1]."""
+        layer = Layer(self.activation, self.recurrent, self.input, self.bias)
+        if depth is None:
+            return Recursion((layer,), closed=True)
+        return Recursion((Layer(self.activation, 0.0, 1.0), *[layer] * depth), closed=False)
 
     def fixed_variance(self, drive: float, *, centered: bool = False) -> float:
         """q = σ_a² E[φ(√q ξ)²] + drive, the pre-activation variance of a sample.
@@ -198,8 +214,15 @@ class DEQ(_KernelMethods, _Description):
 
 
 @dataclass(frozen=True)
-class Explicit(_KernelMethods, _Description):
-    """x⁽ˡ⁾ = σ_l(W_l x⁽ˡ⁻¹⁾)/√m_l, one activation a layer, standard weights.
+class Explicit(KernelMethods, Description):
+    """x⁽ˡ⁾ = σ_l(W_l x⁽ˡ⁻¹⁾ + √bias_l b_l)/√m_l, one activation a layer, standard weights.
+
+    Parameters
+    ----------
+    activations : sequence of str, callable or Activation
+        σ_1, σ_2, …
+    bias : float or sequence of floats
+        Variance of the biases, of all layers or of each.
 
     Examples
     --------
@@ -212,25 +235,45 @@ class Explicit(_KernelMethods, _Description):
     """
 
     activations: tuple[Activation, ...]
+    bias: tuple[float, ...] = ()
 
     kinds: ClassVar[tuple[str, ...]] = ("ck", "ntk")
     """Names of its kernels."""
 
-    def __init__(self, activations: Sequence[ActivationLike]) -> None:
+    def __init__(self, activations: Sequence[ActivationLike], bias: float | Sequence[float] = 0.0) -> None:
         if isinstance(activations, str | Activation) or callable(activations):
             activations = [activations]
-        layers = tuple(_activation(layer, f"activations[{k}]") for k, layer in enumerate(activations))
+        layers = tuple(varying(layer, f"activations[{k}]") for k, layer in enumerate(activations))
         if not layers:
             raise InputError("activations is empty; pass at least one layer")
-        _set(self, activations=layers)
+        values = list(bias) if isinstance(bias, Sequence) else [bias] * len(layers)
+        if len(values) != len(layers):
+            raise InputError(
+                f"bias has {len(values)} entries for {len(layers)} layers; pass one number, or one a layer"
+            )
+        _set(self, activations=layers, bias=tuple(nonnegative(b, f"bias[{k}]") for k, b in enumerate(values)))
+
+    def recursion(self, depth: int | None = None) -> Recursion:
+        """One line a layer, from the input to the last layer; `depth` must be None."""
+        assert depth is None
+        first = Layer(self.activations[0], 0.0, 1.0, self.bias[0])
+        later = [Layer(phi, 1.0, 0.0, b) for phi, b in zip(self.activations[1:], self.bias[1:], strict=True)]
+        return Recursion((first, *later), closed=False)
 
     @property
     def depth(self) -> int:
         return len(self.activations)
 
+    def to_dict(self) -> dict[str, Any]:
+        """Return a JSON-ready description, as 0.1 wrote it where there is no bias."""
+        found = super().to_dict()
+        return found if any(self.bias) else {key: value for key, value in found.items() if key != "bias"}
+
     def centered(self, tau0: float) -> Explicit:
         """Return the network with every layer centred: E[σ_l(τ_{l−1}ξ)] = 0."""
         layers, tau = [], positive(tau0, "tau0")
+        if any(self.bias):
+            raise InputError(f"bias={self.bias}: the high-dimensional theory needs bias=0")
         for layer in self.activations:
             layers.append(layer - moments(layer, tau).mean)
             tau = math.sqrt(moments(layers[-1], tau).power)
@@ -239,11 +282,12 @@ class Explicit(_KernelMethods, _Description):
         return Explicit(layers)
 
     def __str__(self) -> str:
-        return f"Explicit({' → '.join(str(layer) for layer in self.activations)})"
+        layers = " → ".join(str(layer) for layer in self.activations)
+        return f"Explicit({layers}{f', bias={list(self.bias)}' if any(self.bias) else ''})"
 
 
 @dataclass(frozen=True)
-class ConvDEQ(_Description):
+class ConvDEQ(Description):
     """x = φ((σ_a W∗x + σ_b U∗x₀)/S), the convolutional DEQ of [FK20, §4].
 
     Parameters
@@ -269,7 +313,7 @@ class ConvDEQ(_Description):
     def __init__(
         self, activation: ActivationLike, recurrent: float, input: float, filter_size: int = 3, padding: str = "zero"
     ) -> None:
-        phi = _activation(activation)
+        phi = varying(activation)
         if not phi.homogeneous:
             raise InputError(
                 f"activation={phi} is not positively homogeneous; use relu, normalized_relu, leaky_relu or abs"
@@ -329,8 +373,9 @@ def model_from_dict(content: Any, origin: str = "description") -> DEQ | Explicit
         if "activations" in parts:
             parts["activations"] = _layers(parts["activations"])
         for key in ("recurrent", "input", "bias"):
-            if key in parts:
-                moderate(real(parts[key], key), key)
+            value = parts.get(key, [])
+            for number in value[: _MOST_LAYERS + 1] if isinstance(value, list) else [value]:
+                moderate(real(number, key), key)
         return _MODELS[name](**parts)
     except (TypeError, AttributeError, ValueError) as error:
         raise InputError(f"{origin} is damaged: {error}") from None
@@ -345,18 +390,26 @@ def _layers(descriptions: Any) -> list[Activation]:
     return [Activation.from_dict(layer) for layer in descriptions]
 
 
-_MODELS: dict[str, Callable[..., DEQ | Explicit | ConvDEQ]] = {"DEQ": DEQ, "Explicit": Explicit, "ConvDEQ": ConvDEQ}
+_MODELS: dict[str, Callable[..., Any]] = {"DEQ": DEQ, "Explicit": Explicit, "ConvDEQ": ConvDEQ}
 
 
-def require_infinite_width(model: DEQ | ConvDEQ) -> None:
+def register(name: str, build: Callable[..., Any]) -> None:
+    """Let descriptions name another model; `build` takes the entries of the description."""
+    _MODELS[name] = build
+
+
+def require_infinite_width(model: Any) -> None:
     """Raise unless the infinite-width kernels exist."""
     condition = model.well_posed.infinite_width
-    if not condition.holds:
+    if condition.holds:
+        return
+    if isinstance(model, DEQ | ConvDEQ):
         limit = 1 / slope_power_supremum(model.activation)
         raise InputError(
             f"recurrent={model.recurrent:.6g} is not well-posed for {model.activation}: {condition}; "
             f"use recurrent < {limit:.6g}"
         )
+    raise InputError(f"{model} is not well-posed: {condition}; use smaller recurrent variances")
 
 
 def replace_activation(model: DEQ, phi: Activation) -> DEQ:
@@ -392,13 +445,6 @@ def _fixed_variance(model: DEQ, drive: float, centered: bool) -> float:
         if high > 1e300:
             raise InputError(f"recurrent={recurrent!r} admits no finite variance for {phi}; use a smaller value")
     return float(brentq(gap, low, high, xtol=1e-300, rtol=8.9e-16, maxiter=500))
-
-
-def _activation(spec: ActivationLike, parameter: str = "activation") -> Activation:
-    phi = activation(spec)
-    if phi.lipschitz == 0 or phi.scale == 0:
-        raise InputError(f"{parameter}={phi} is constant; pass a function that varies")
-    return phi
 
 
 def _set(instance: Any, **values: Any) -> None:

@@ -225,9 +225,12 @@ def test_a_file_cannot_open_a_connection(saved: Path, run: Run, tmp_path: Path) 
 
 
 def test_a_file_cannot_name_a_directory(saved: Path, tmp_path: Path) -> None:
-    """Files of version 0.1.0 hold the directory of their fit: it is not taken over."""
+    """Files of version 0.1.0 hold the directory of their fit: it is not taken over, and that is said."""
     place = tmp_path / "elsewhere"
-    machine = load(forge(saved, directory=str(place), solver="cg"))
+    assert load(forge(saved, directory=None)).solver == "auto"
+    with pytest.warns(UserWarning, match="of the file is ignored, for no file names a place to write") as told:
+        machine = load(forge(saved, directory=str(place), solver="cg"))
+    assert (len(told), told[0].filename) == (1, __file__)
     assert machine.solver == "cg"
     machine.fit(X, LABELS)
     assert not place.exists()
@@ -255,6 +258,8 @@ def test_files_of_the_first_release_are_read() -> None:
     "change",
     [
         {"progress": "bar"},
+        {"directory": ["x"]},
+        {"directory": 1},
         {"solver": "cgg"},
         {"solver": {"name": "cgg"}},
         {"solver": {"name": "cg", "tol": -1}},

@@ -379,13 +379,82 @@ def test_a_store_of_format_1_is_read_and_not_continued(tmp_path: Path) -> None:
 # --- manifests that promise too much -----------------------------------------------------------------
 
 
+def rewritten(path: Path, edit: Callable[[dict[str, Any]], object]) -> None:
+    described = json.loads((path / "zarr.json").read_text())
+    edit(described)
+    (path / "zarr.json").write_text(json.dumps(described))
+
+
+def promise(path: Path, shape: list[int], tile: list[int]) -> None:
+    def edit(described: dict[str, Any]) -> None:
+        described["shape"], described["chunk_grid"]["configuration"]["chunk_shape"] = shape, tile
+        described["codecs"][0]["configuration"]["chunk_shape"] = tile
+
+    rewritten(path, edit)
+
+
+@pytest.mark.parametrize(
+    ("edit", "said"),
+    [
+        (lambda d: d.update(fill_value=0.0), "its zarr.json has fill_value that notsodeep does not write"),
+        (lambda d: d.update(codecs=[{"name": "bytes", "configuration": {"endian": "big"}}]), "has codecs that"),
+        (lambda d: d["codecs"][0]["configuration"]["codecs"].pop(), "has codecs that"),
+        (lambda d: d.pop("codecs"), "has codecs that"),
+        (lambda d: d["chunk_key_encoding"]["configuration"].update(separator="."), "has chunk_key_encoding that"),
+        (lambda d: d.update(storage_transformers=[{"name": "x"}]), "has storage_transformers that"),
+        (lambda d: d["attributes"]["notsodeep"].update(format=True), "has format true, but"),
+        (lambda d: d["attributes"]["notsodeep"].update(format=2.0), "has format 2.0, but"),
+        (lambda d: d["attributes"]["notsodeep"].update(format=[2]), r"has format \[2\], but"),
+    ],
+)
+def test_what_others_read_is_what_was_written(
+    edit: Callable[[dict[str, Any]], object], said: str, tmp_path: Path
+) -> None:
+    """zarr trusts zarr.json alone: another filling or encoding would show it another matrix than verify sees."""
+    path = tmp_path / "K.zarr"
+    compute(problems.source(50), path, tile=25)
+    rewritten(path, edit)
+    for use in (verify, StoredBlocks, lambda path: compute(problems.source(50), path)):
+        with pytest.raises(InputError, match=said):
+            use(path)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_zarr_describes_the_array_in_the_same_words(dtype: str, tmp_path: Path) -> None:
+    compute(problems.source(50, dtype=dtype), tmp_path / "K.zarr", tile=25)
+    ours = json.loads((tmp_path / "K.zarr" / "zarr.json").read_text())
+    memory: dict[str, Any] = {}
+    zarr.create_array(
+        zarr.storage.MemoryStore(memory),
+        shape=(50, 50),
+        chunks=(25, 25),
+        shards=(25, 25),
+        dtype=dtype,
+        compressors=zarr.codecs.Crc32cCodec(),
+        fill_value=float("nan"),
+        attributes=ours["attributes"],
+    )
+    assert ours == json.loads(memory["zarr.json"].to_bytes())
+
+
+def test_a_long_manifest_is_not_parsed(tmp_path: Path) -> None:
+    path = tmp_path / "K.zarr"
+    compute(problems.source(20), path)
+    rewritten(path, lambda described: described["attributes"].update(note="x" * (17 << 20)))
+    with pytest.raises(InputError, match="not written by notsodeep"):
+        verify(path)
+
+
 @pytest.mark.parametrize(
     ("shape", "tile", "message"),
     [
         ([10**7, 10**7], [1, 1], "describes more than 1,000,000 tiles"),
-        ([10**300, 10**300], [1, 1], "describes more than 1,000,000 tiles"),
+        ([10**39, 10**39], [1, 1], "describes more than 1,000,000 tiles"),
+        ([10**300, 10**300], [1, 1], "zarr.json was not written by notsodeep"),
+        ([20, 20], [21, 20], "its zarr.json has tiles larger than the matrix"),
+        ([20, 20], [10**9, 10**9], "its zarr.json has tiles larger than the matrix"),
         ([10**9, 10**9], [10**9, 10**9], None),
-        ([10**300, 10**300], [10**300, 10**300], None),
+        ([10**39, 10**39], [10**39, 10**39], None),
     ],
 )
 def test_a_manifest_that_promises_too_much(
@@ -393,9 +462,7 @@ def test_a_manifest_that_promises_too_much(
 ) -> None:
     path = tmp_path / "K.zarr"
     compute(problems.source(20), path)
-    described = json.loads((path / "zarr.json").read_text())
-    described["shape"], described["chunk_grid"]["configuration"]["chunk_shape"] = shape, tile
-    (path / "zarr.json").write_text(json.dumps(described))
+    promise(path, shape, tile)
     began = time.perf_counter()
     if message is None:
         assert verify(path).damaged == ((0, 0),)
@@ -411,14 +478,26 @@ def test_a_manifest_that_promises_too_much(
 def test_a_tile_larger_than_the_memory(tmp_path: Path) -> None:
     path = tmp_path / "K.zarr"
     compute(problems.source(20), path)
-    described = json.loads((path / "zarr.json").read_text())
-    described["shape"] = described["chunk_grid"]["configuration"]["chunk_shape"] = [10**6, 10**6]
-    (path / "zarr.json").write_text(json.dumps(described))
+    promise(path, [10**6, 10**6], [10**6, 10**6])
     try:
         os.truncate(path / "c/0/0", 8 * 10**12 + 56)
     except OSError:
         pytest.skip("no sparse files of 8 TB here")
     with pytest.raises(InputError, match="a tile of 1000000 × 1000000 exceeds the memory"):
+        verify(path)
+
+
+def test_a_tile_with_holes_is_not_read_into_memory_that_is_not_free(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Linux gives out more memory than it has: a tile must be judged before it is read."""
+    path = tmp_path / "K.zarr"
+    compute(problems.source(20), path)
+    promise(path, [4000, 4000], [4000, 4000])
+    os.truncate(path / "c/0/0", 8 * 4000**2 + 56)
+    assert verify(path).damaged == ((0, 0),)
+    monkeypatch.setattr("notsodeep.scale.store.available_memory", lambda: 10**8)
+    with pytest.raises(InputError, match="a tile of 4000 × 4000 exceeds the memory"):
         verify(path)
 
 
@@ -464,7 +543,7 @@ import filelock
 assert filelock.FileLock is filelock.SoftFileLock, "not a platform without fcntl"
 import numpy as np
 import notsodeep as nsd
-source = nsd.kernels.blocks(nsd.DEQ("relu", 0.2, 0.8), np.load(sys.argv[1]), kind="ntk")
+source = nsd.kernels.kernel_matrix(nsd.DEQ("relu", 0.2, 0.8), np.load(sys.argv[1]), kind="ntk")
 def stop(done, total):
     print(done, flush=True)
     time.sleep(600 if done == 3 and "stop" in sys.argv else 0)
@@ -492,7 +571,7 @@ except ValueError as error:
     assert problems.contents(path) == problems.contents(tmp_path / "plain.zarr")
 
 
-@pytest.mark.parametrize("package", ["zarr", "filelock", "google_crc32c"])
+@pytest.mark.parametrize("package", ["filelock", "google_crc32c"])
 def test_a_missing_extra_leaves_nothing_behind(package: str, tmp_path: Path) -> None:
     code = (
         BLOCKED.format(blocked=[package])
@@ -506,7 +585,7 @@ except nsd.MissingExtraError as error:
 """
     )
     out, err = problems.start(code, tmp_path / "K.zarr").communicate()
-    assert f"need {package}; in the clone" in out, err
+    assert f'need {package}; pip install "notsodeep[scale]"' in out, err
     assert len(out.splitlines()) == 1
     assert list(tmp_path.iterdir()) == []
 

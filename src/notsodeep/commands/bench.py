@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json as json_module
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -33,7 +34,7 @@ def bench(
         return
     results = [_run(folder / f"{claim}.py", quick) for claim in chosen]
     if not quick and (folder / "write.py").is_file():
-        subprocess.run([sys.executable, folder / "write.py"], check=True, stdout=sys.stderr)
+        _python(folder / "write.py", check=True, stdout=sys.stderr)
     if json:
         emit(results)
     else:
@@ -71,8 +72,15 @@ def _choose(names: list[str], claims: dict[str, str]) -> list[str]:
 
 def _run(script: Path, quick: bool) -> dict[str, Any]:
     """Run one script in its own process; its last line on stdout is its result."""
-    command = [sys.executable, str(script), *(["--quick"] if quick else [])]
-    finished = subprocess.run(command, stdout=subprocess.PIPE, text=True, cwd=script.parents[1], check=False)
+    options = ["--quick"] if quick else []
+    finished = _python(script, *options, stdout=subprocess.PIPE, cwd=script.parents[1], check=False)
     if finished.returncode:
         raise InputError(f"benchmark {script.stem} failed with exit code {finished.returncode}; its messages are above")
     return dict(json_module.loads(finished.stdout.strip().splitlines()[-1]))
+
+
+def _python(*arguments: str | Path, check: bool, **options: Any) -> subprocess.CompletedProcess[str]:
+    """Run a script whose text is UTF-8, whatever the console speaks."""
+    environment = {**os.environ, "PYTHONUTF8": "1", "PYTHONIOENCODING": "utf-8"}
+    command = [sys.executable, *map(str, arguments)]
+    return subprocess.run(command, encoding="utf-8", env=environment, check=check, **options)

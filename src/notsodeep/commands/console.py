@@ -196,8 +196,8 @@ def new_directory(path: Path, marker: str, written: Collection[str]) -> Iterator
     that the command writes. Anything else is somebody's work and is refused.
     """
 
-    def check() -> None:
-        if path.is_dir() and (present := sorted(entry.name for entry in path.iterdir())):
+    def check(place: Path) -> None:
+        if place.is_dir() and (present := sorted(entry.name for entry in place.iterdir())):
             strangers = [name for name in present if name not in written]
             if marker not in present or strangers:
                 named = strangers[0] if strangers else present[0]
@@ -206,6 +206,6 @@ def new_directory(path: Path, marker: str, written: Collection[str]) -> Iterator
                     "replaces the whole directory; pass an empty or a new directory"
                 )
 
-    check()
+    check(path)
     with files.building(path, parameter="report", check=check) as fresh:
         yield fresh

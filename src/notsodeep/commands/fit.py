@@ -56,6 +56,7 @@ def fit(
 ) -> None:
     """Fit a kernel machine and write it to a file."""
     from notsodeep.learn import DEQKernelClassifier, DEQKernelRegressor
+    from notsodeep.learn.persistence import save
     from notsodeep.solvers.shorthand import solver_with
 
     choice(task, TASKS, "task")
@@ -87,7 +88,7 @@ def fit(
             machine.progress = False
             score = machine.score(loaded.X_test, labels_for(task, loaded.labels_test, loaded.name))
         summary |= {"test_samples": len(loaded.X_test), _SCORE[task]: float(score)}
-    machine.save(out)
+    save(machine, out, parameter="out", new=not force)
     if json:
         emit(summary)
     else:

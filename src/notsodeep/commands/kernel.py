@@ -72,7 +72,7 @@ def kernel(
             raise InputError("tile and scheduler are for a .zarr directory; pass --out K.zarr")
         new_file(out, force=force)
         matrix = compute(partial(_in_memory, network, out))
-        with files.writing(out, parameter="out") as file:
+        with files.writing(out, parameter="out", new=not force) as file:
             np.save(file, matrix)
         trace = float(np.trace(matrix))
     if json:

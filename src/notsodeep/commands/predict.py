@@ -16,7 +16,7 @@ from notsodeep import data, files
 from notsodeep.checks import InputError
 from notsodeep.commands.console import DATA, Json, Limit, emit, new_file, progress, say, wrapped
 from notsodeep.commands.fit import labels_for
-from notsodeep.text import cell
+from notsodeep.text import cell, printable
 
 
 def predict(
@@ -65,7 +65,7 @@ def predict(
         "out": None if out is None else str(out),
     }
     if out is not None:
-        files.write(out, _csv(machine, answers, columns), parameter="out")
+        files.write(out, _csv(machine, answers, columns), parameter="out", new=not force)
     if json:
         shown = {} if out is not None else {"predictions": np.asarray(answers).tolist()}
         if columns is not None and out is None:
@@ -133,7 +133,7 @@ def same_labels(first: Any, second: Any) -> Any:
 def _csv(machine: Any, answers: Any, columns: Any) -> str:
     text = io.StringIO()
     writer = csv.writer(text)
-    names = [] if columns is None else [f"probability of {label}" for label in machine.classes_]
+    names = [] if columns is None else [f"probability of {printable(label)}" for label in machine.classes_]
     writer.writerow(["prediction", *names])
     for row, answer in enumerate(answers):
         writer.writerow([cell(answer), *([] if columns is None else columns[row])])

@@ -52,14 +52,15 @@ def _read(file: Path) -> dict[str, Any]:
         raise InputError(f"file={str(file)!r} does not exist")
     try:
         content = json_file(file)
-    except ValueError:
-        content = None
-    if not isinstance(content, dict):
+        reason = None if isinstance(content, dict) else "it holds no object"
+    except ValueError as error:
+        reason = " ".join(str(error).split())
+    if reason is not None:
         raise InputError(
-            f"file={str(file)!r} is not a model file; pass network.json or match.json of a report, or a file "
-            "written by model.save (nn.load reads .safetensors)"
+            f"file={str(file)!r} is not a model file ({reason}); pass network.json or match.json of a report, or what "
+            "model.save wrote (nn.load reads .safetensors)"
         )
-    return content
+    return dict(content)
 
 
 def _rows(layers: tuple[Activation, ...]) -> list[tuple[str, ...]]:

@@ -177,11 +177,18 @@ def _npm_pack(package: str) -> Iterator[Callable[[str], bytes]]:
 
 
 def _run(command: Sequence[str], where: str) -> None:
-    if shutil.which(command[0]) is None:
+    program = shutil.which(command[0])  # Windows starts npm.cmd only by its whole name
+    if program is None:
         raise FileNotFoundError(f"there is no {command[0]} on this machine")
     try:
         done = subprocess.run(
-            command, cwd=where, capture_output=True, text=True, errors="replace", timeout=_DOWNLOAD, check=False
+            [program, *command[1:]],
+            cwd=where,
+            capture_output=True,
+            encoding="utf-8",
+            errors="replace",
+            timeout=_DOWNLOAD,
+            check=False,
         )
     except subprocess.TimeoutExpired:
         raise TimeoutError(f"{command[0]} did not finish within {_DOWNLOAD} s") from None

@@ -13,13 +13,12 @@ from notsodeep.checks import matrix
 from notsodeep.deprecation import moved
 from notsodeep.kernels.conv import ConvBlocks
 from notsodeep.kernels.deliver import deliver
-from notsodeep.kernels.dense import KernelBlocks, check_depth, supported
+from notsodeep.kernels.dense import KernelBlocks, Network, check_depth, recursion_of, supported
 from notsodeep.kernels.info import ConvInfo, KernelInfo
 from notsodeep.kernels.kinds import requested_kinds
 from notsodeep.kernels.matrices import KernelMatrix, MatrixBlocks, precision_of
-from notsodeep.kernels.plans import network_levels
-from notsodeep.kernels.samples import Samples, exact_diagonal
-from notsodeep.models import DEQ, ConvDEQ, Explicit
+from notsodeep.kernels.samples import Samples, exact_diagonal, levels_of
+from notsodeep.models import ConvDEQ
 from notsodeep.progress import Progress, compilation
 
 __all__ = [
@@ -39,7 +38,7 @@ Array: TypeAlias = NDArray[Any]
 
 
 def kernel(
-    model: DEQ | Explicit,
+    model: Network,
     X: ArrayLike,
     Y: ArrayLike | None = None,
     *,
@@ -56,14 +55,14 @@ def kernel(
 
     Parameters
     ----------
-    model : DEQ or Explicit
+    model : DEQ, DeepDEQ or Explicit
     X : array (n, p)
         Samples in rows.
     Y : array (m, p), optional
         Second set of samples; the kernel of X with itself when absent.
     kind : str or sequence of str
-        ``"ck"``, ``"nngp"``, ``"ntk"``, ``"ntk_frozen_input"``, ``"ntk_injected"`` (DEQ); ``"ck"``, ``"ntk"``
-        (Explicit). Several kinds share one pass.
+        ``"ck"``, ``"nngp"``, ``"ntk"``, ``"ntk_frozen_input"``, ``"ntk_injected"`` (DEQ); ``"ck"``, ``"nngp"``,
+        ``"ntk"`` (DeepDEQ); ``"ck"``, ``"ntk"`` (Explicit). Several kinds share one pass.
     dtype : {"float64", "float32"}, optional
         Precision of computation and result; that of X by default.
     depth : int, optional
@@ -104,7 +103,7 @@ def kernel(
 
 
 def kernel_matrix(
-    model: DEQ | Explicit | ConvDEQ, X: ArrayLike, Y: ArrayLike | None = None, **options: Any
+    model: Network | ConvDEQ, X: ArrayLike, Y: ArrayLike | None = None, **options: Any
 ) -> KernelBlocks | ConvBlocks:
     """The kernel of any model by rectangles; `options` as in its ``kernel`` method: kind, dtype, depth, readout."""
     if isinstance(model, ConvDEQ):
@@ -113,7 +112,7 @@ def kernel_matrix(
 
 
 def kernel_diag(
-    model: DEQ | Explicit,
+    model: Network,
     X: ArrayLike,
     *,
     kind: str | Sequence[str] = "ck",
@@ -134,6 +133,7 @@ def kernel_diag(
     first = matrix(X, "X", finite=False)
     precision = precision_of(dtype, first)
     samples = Samples.of(first, precision)
-    levels = network_levels(model, samples, depth)
-    values = [exact_diagonal(model, name, levels, samples, depth).astype(precision) for name in kinds]
+    recursion = recursion_of(model, depth, samples)
+    levels = levels_of(recursion, samples)
+    values = [exact_diagonal(recursion, name, levels).astype(precision) for name in kinds]
     return values[0] if isinstance(kind, str) else namedtuple("Kernels", kinds)(*values)

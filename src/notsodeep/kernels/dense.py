@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Sequence
 from typing import Any, TypeAlias
@@ -9,27 +10,30 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
+from notsodeep.cells import DeepDEQ
 from notsodeep.checks import InputError, count, matrix
 from notsodeep.kernels.gram import build
 from notsodeep.kernels.info import KernelInfo
 from notsodeep.kernels.kinds import requested_kinds
 from notsodeep.kernels.matrices import ComputedBlocks
-from notsodeep.kernels.plans import Summary, choose, network_levels
-from notsodeep.kernels.samples import Samples, exact_diagonal
+from notsodeep.kernels.plans import Summary, choose
+from notsodeep.kernels.samples import Samples, exact_diagonal, levels_of
 from notsodeep.models import DEQ, Explicit, require_infinite_width
 from notsodeep.progress import Progress
+from notsodeep.recursion import Recursion
 
 __all__ = ["KernelBlocks", "check_depth", "supported"]
 
 Array: TypeAlias = NDArray[Any]
+Network: TypeAlias = DEQ | DeepDEQ | Explicit
 
 
 class KernelBlocks(ComputedBlocks):
-    """K(x_i, y_j) of a DEQ or an explicit network, by rectangles.
+    """K(x_i, y_j) of a DEQ, a cell or an explicit network, by rectangles.
 
     Parameters
     ----------
-    model : DEQ or Explicit
+    model : DEQ, DeepDEQ or Explicit
     X : array (n, p)
     Y : array (m, p), optional
         X itself when absent; the matrix is then symmetric.
@@ -53,7 +57,7 @@ class KernelBlocks(ComputedBlocks):
 
     def __init__(
         self,
-        model: DEQ | Explicit,
+        model: Network,
         X: ArrayLike,
         Y: ArrayLike | None = None,
         *,
@@ -71,10 +75,10 @@ class KernelBlocks(ComputedBlocks):
         super().__init__(model, kinds, dtype, first, second)
         self._left = Samples.of(first, self.dtype)
         self._right = self._left if second is None else Samples.of(second, self.dtype, "Y")
-        levels = [network_levels(model, self._left, self.depth)]
-        levels.append(levels[0] if self.symmetric else network_levels(model, self._right, self.depth))
-        self._levels = levels
-        self._plan = choose(model, self._left, self._right, levels, self.kinds, self.depth)
+        self._recursion = recursion_of(model, self.depth, self._left, self._right)
+        self._levels = levels_of(self._recursion, self._left)
+        right = self._levels if self.symmetric else levels_of(self._recursion, self._right)
+        self._plan = choose(self._recursion, self._left, self._right, [self._levels, right], self.kinds)
         self._compile_seconds = self._plan.compile(np.empty((len(self.kinds), 1, 1), self.dtype))
         self._work = Summary(0.0, 0.0)
         self._seconds = time.perf_counter() - began
@@ -100,7 +104,7 @@ class KernelBlocks(ComputedBlocks):
         )
 
     def _diagonal_of_each(self) -> list[Array]:
-        return [exact_diagonal(self.model, name, self._levels[0], self._left, self.depth) for name in self.kinds]
+        return [exact_diagonal(self._recursion, name, self._levels) for name in self.kinds]
 
     def _fill(self, out: Array, rows: slice, columns: slice, symmetric: bool, progress: Progress) -> Summary:
         left, right = self._left.rows[rows], self._right.rows[columns]
@@ -114,17 +118,41 @@ class KernelBlocks(ComputedBlocks):
         return f"{found}; with {self.model} digits are lost when samples are far larger than what its kinks are apart"
 
 
-def supported(model: Any) -> DEQ | Explicit:
-    if not isinstance(model, DEQ | Explicit):
-        raise InputError(f"model={model!r} has no fully-connected kernel; pass a DEQ or an Explicit")
+def supported(model: Any) -> Network:
+    if not isinstance(model, DEQ | DeepDEQ | Explicit):
+        raise InputError(f"model={model!r} has no fully-connected kernel; pass a DEQ, a DeepDEQ or an Explicit")
     return model
 
 
-def check_depth(model: DEQ | Explicit, depth: int | None) -> int | None:
+def check_depth(model: Network, depth: int | None) -> int | None:
     if depth is not None:
         if not isinstance(model, DEQ):
-            raise InputError(f"depth={depth!r} is for a DEQ; an Explicit network has the depth of its layers")
+            raise InputError(f"depth={depth!r} is for a DEQ; other networks have the depth of their layers")
         return count(depth, "depth", minimum=0)
     if isinstance(model, DEQ):
         require_infinite_width(model)
     return None
+
+
+def recursion_of(model: Network, depth: int | None, *groups: Samples) -> Recursion:
+    """The recursion of the model for these samples; a cell must contract for each of them."""
+    if not isinstance(model, DeepDEQ):
+        return model.recursion(depth)
+    squares = np.concatenate([samples.square for samples in groups])
+    low, high = float(squares.min()), float(squares.max())
+    if model.needs_one_norm and high - low > 1e-12 * high:
+        raise InputError(
+            f"X has rows of norm {math.sqrt(low):.6g} and {math.sqrt(high):.6g}; the skip before the normalisation of "
+            f"{model} acts on each norm differently: pass rows of one norm"
+        )
+    found = model.recursion(high)
+    if not found.normalized:
+        require_infinite_width(model)
+        return found
+    for square in np.unique(np.quantile(squares, np.linspace(0, 1, 9))).tolist():
+        if not (value := found.contraction(square)) < 1:
+            raise InputError(
+                f"{model} does not contract at ‖x‖ = {math.sqrt(square):.6g}: Π recurrent·E[φ'²]/divisor² = "
+                f"{value:.6g}; use smaller recurrent or larger input variances"
+            )
+    return found

@@ -7,9 +7,8 @@ from typing import Any
 import numpy as np
 
 from notsodeep import compilation
-from notsodeep.kernels.duals import SERIES
 from notsodeep.kernels.kinds import combine_compiled
-from notsodeep.kernels.layers import IMPLICIT, STATE, ends_of_rows, implicit_pair, value_and_error
+from notsodeep.kernels.layers import STATE, ends_of_rows, implicit_pair, value_and_error
 
 __all__ = ["hermite_pass", "integrated_pass"]
 
@@ -117,34 +116,26 @@ def hermite_pass(
 
 @_precise
 def integrated_pass(
-    out: Any, X: Any, Y: Any, fx: Any, fy: Any, nx: Any, ny: Any, cut: float, rounding: float,
-    numbers: Any, constants: Any, limits: Any, Q: Any, V: Any, S: Any, R: Any, W: Any, T: Any,
-    codes: Any, Dx: Any, Dy: Any, i0: int, i1: int, j0: int, j1: int, symmetric: bool,
+    out: Any, X: Any, Y: Any, chain: Any, left: Any, right: Any, codes: Any, cut: float, rounding: float,
+    i0: int, i1: int, j0: int, j1: int, symmetric: bool,
 ) -> float:  # fmt: skip
     """Solve the pairs that `hermite_pass` left at infinity, with integrals in place of the series.
 
     Arguments as in :func:`notsodeep.kernels.layers.layered_pass`. Returns their largest error relative to √(K_ii K_jj).
     """
-    result, errors, empty = np.zeros(STATE), np.zeros(STATE), np.zeros((1, 1))
+    result, errors = np.zeros(STATE), np.zeros(STATE)
     most = 0.0
     for i in range(i0, i1):
         for j in range(max(j0, i + 1) if symmetric else j0, j1):
             if out[0, i, j] != np.inf:
                 continue
-            lengths, product = nx[i] * ny[j], 0.0
+            product = 0.0
             for k in range(X.shape[1]):
                 product += np.float64(X[i, k]) * np.float64(Y[j, k])
-            product *= fx[i] * fy[j]
-            near, far, error, again = ends_of_rows(
-                X, Y, i, j, product, lengths, fx[i] / max(nx[i], 1e-300), fy[j] / max(ny[j], 1e-300), cut, rounding
-            )
-            if again:
-                product = lengths - near if near <= far else far - lengths
-            implicit_pair(
-                numbers, SERIES, constants, limits, Q, V, S, empty, i, R, W, T, empty, j,
-                product, near, far, error, result, errors,
-            )  # fmt: skip
+            product *= left.factor[i] * right.factor[j]
+            pair, _ = ends_of_rows(X, Y, left, i, right, j, product, cut, rounding)
+            implicit_pair(chain, left, i, right, j, pair, result, errors)
             for k in range(codes.size):
-                out[k, i, j], lost = value_and_error(IMPLICIT, codes[k], result, errors, numbers[0])
-                most = max(most, lost / (Dx[k, i] * Dy[k, j])) if lost == lost else np.inf
+                out[k, i, j], lost = value_and_error(codes[k], result, errors)
+                most = max(most, lost / (left.root[k, i] * right.root[k, j])) if lost == lost else np.inf
     return most

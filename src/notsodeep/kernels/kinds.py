@@ -8,12 +8,14 @@ from typing import Any
 import numba
 
 from notsodeep.checks import InputError, choice
-from notsodeep.models import DEQ, ConvDEQ, Explicit
+from notsodeep.kinds import Kind
 
-__all__ = ["combine", "combine_compiled", "kind_codes", "requested_kinds"]
+__all__ = ["CK", "FROZEN", "INJECTED", "NNGP", "NTK", "combine", "combine_compiled", "kind_codes", "requested_kinds"]
+
+CK, NNGP, NTK, FROZEN, INJECTED = (int(kind) for kind in Kind)
 
 
-def requested_kinds(model: DEQ | Explicit | ConvDEQ, kind: str | Sequence[str]) -> tuple[str, ...]:
+def requested_kinds(model: Any, kind: str | Sequence[str]) -> tuple[str, ...]:
     """Validate `kind` (one name or several) for the model."""
     names = (kind,) if isinstance(kind, str) else tuple(kind)
     if not names:
@@ -26,36 +28,25 @@ def requested_kinds(model: DEQ | Explicit | ConvDEQ, kind: str | Sequence[str]) 
 
 
 def kind_codes(names: Sequence[str]) -> tuple[int, ...]:
-    """Position of each kernel in ``DEQ.kinds``, for the compiled loops."""
-    return tuple(DEQ.kinds.index(name) for name in names)
+    """Number of each kernel, for the compiled loops."""
+    return tuple(int(Kind.of(name)) for name in names)
 
 
 def combine(kind: str, power: Any, slope: Any, covariance: Any, recurrent: float) -> Any:
-    """The kernel `kind` of a DEQ from G (`power`), Ġ (`slope`) and Λ (`covariance`).
-
-    ck = G, nngp = Λ, ntk = G + ΛĠ/(1 − σ_a²Ġ), ntk_frozen_input = G/(1 − σ_a²Ġ) [Ling24, Eq. (7)],
-    ntk_injected = Λ/(1 − σ_a²Ġ) [FK20, Thm 2].
-    """
-    if kind == "ck":
-        return power
-    if kind == "nngp":
-        return covariance
-    gain = 1 / (1 - recurrent * slope)
-    if kind == "ntk":
-        return power + covariance * slope * gain
-    return (power if kind == "ntk_frozen_input" else covariance) * gain
+    """The kernel `kind` of a DEQ from G (`power`), Ġ (`slope`) and Λ (`covariance`); formulas in :class:`Kind`."""
+    return combine_compiled.py_func(Kind.of(kind), power, slope, covariance, recurrent, 1.0)
 
 
 @numba.njit(inline="always")
 def combine_compiled(code: int, power: float, slope: float, covariance: float, recurrent: float, one: float) -> float:
-    """`combine` for one entry inside a compiled loop; `code` indexes DEQ.kinds, `one` carries the precision."""
-    if code == 0:
+    """The kernel of a DEQ for one entry inside a compiled loop; `one` carries the precision."""
+    if code == CK:
         return power
-    if code == 1:
+    if code == NNGP:
         return covariance
     gain = one / (one - recurrent * slope)
-    if code == 2:
+    if code == NTK:
         return power + covariance * slope * gain
-    if code == 3:
+    if code == FROZEN:
         return power * gain
     return covariance * gain

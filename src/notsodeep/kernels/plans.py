@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import time
 from collections.abc import Callable, Sequence
@@ -17,12 +18,13 @@ from notsodeep.kernels.arc import Arc
 from notsodeep.kernels.duals import EPSILON, SERIES
 from notsodeep.kernels.hermite import hermite_pass, integrated_pass
 from notsodeep.kernels.kinds import kind_codes
-from notsodeep.kernels.layers import EXPLICIT, FINITE, IMPLICIT, layered_pass, layered_points
+from notsodeep.kernels.layers import LOOP, OPEN, SINGLE, Chain, Signals, layered_pass, layered_points
 from notsodeep.kernels.passes import arc_pass, polynomial_pass
 from notsodeep.kernels.polynomial import Polynomial, Variable, fit
-from notsodeep.kernels.samples import Levels, Samples, deq_levels, exact_diagonal, explicit_levels
+from notsodeep.kernels.samples import Levels, Samples, exact_diagonal, levels_of
 from notsodeep.kernels.tables import Dual, Series, dual
-from notsodeep.models import DEQ, Explicit
+from notsodeep.kinds import Kind
+from notsodeep.recursion import Layer, Recursion
 
 __all__ = ["Plan", "choose"]
 
@@ -54,15 +56,17 @@ class PerSample(NamedTuple):
     """An argument with one entry per row (side 0) or column (side 1) of the kernel, along `axis`."""
 
     side: int
-    values: Array
+    values: Any  # an array, or a named tuple of arrays
     axis: int = -1
 
-    def part(self, spans: tuple[slice, slice]) -> Array:
+    def part(self, spans: tuple[slice, slice]) -> Any:
         span = spans[self.side]
+        if isinstance(self.values, tuple):
+            return type(self.values)(*(np.ascontiguousarray(a[..., span]) for a in self.values))
         return np.ascontiguousarray(self.values[span] if self.axis == 0 else self.values[..., span])
 
 
-def _sides(left: Array, right: Array, *, axis: int = -1) -> tuple[PerSample, PerSample]:
+def _sides(left: Any, right: Any, *, axis: int = -1) -> tuple[PerSample, PerSample]:
     return PerSample(0, left, axis), PerSample(1, right, axis)
 
 
@@ -109,17 +113,19 @@ class Plan:
 
 
 def choose(
-    model: DEQ | Explicit,
-    left: Samples,
-    right: Samples,
-    levels: Sequence[Levels],
-    kinds: tuple[str, ...],
-    depth: int | None,
+    recursion: Recursion, left: Samples, right: Samples, levels: Sequence[Levels], kinds: tuple[str, ...]
 ) -> Plan:
-    """Return the fastest plan that is accurate for this model and these samples."""
-    if isinstance(model, DEQ) and depth is None and model.activation.shape.homogeneous:
-        return _homogeneous(model, left, right, levels, kinds)
-    return _cosine(model, left, right, levels, kinds, depth) or _general(model, left, right, levels, kinds, depth)
+    """Return the fastest plan that is accurate for this recursion and these samples."""
+    single = _single(recursion)
+    if single is not None and single.activation.shape.homogeneous:
+        return _homogeneous(single, left, right, levels, kinds)
+    return _cosine(recursion, left, right, levels, kinds) or _general(recursion, left, right, levels, kinds)
+
+
+def _single(recursion: Recursion) -> Layer | None:
+    """The layer of a plain DEQ."""
+    first = recursion.layers[0]
+    return first if recursion.closed and len(recursion.layers) == 1 and first.normalize is None else None
 
 
 # --- one univariate function ------------------------------------------------------------
@@ -143,12 +149,12 @@ def _rounding(left: Samples) -> float:
 
 def _cut(left: Samples, kinds: tuple[str, ...]) -> float:
     """Gap 1 − t below which differences are used: tangent kernels go like √(1 − t) there."""
-    if all(kind in ("ck", "nngp") for kind in kinds):
+    if not any(Kind.of(kind).is_tangent for kind in kinds):
         return -1.0
     return 4e-3 if left.rows.dtype == np.float32 else 1e-4
 
 
-def _homogeneous(model: DEQ, left: Samples, right: Samples, levels: Sequence[Levels], kinds: tuple[str, ...]) -> Plan:
+def _homogeneous(model: Layer, left: Samples, right: Samples, levels: Sequence[Levels], kinds: tuple[str, ...]) -> Plan:
     """φ positively homogeneous up to a constant shift: the angle solves one equation for all pairs."""
     arc, shift = Arc.of(model.activation, model.recurrent), model.activation.shift
     dtype = left.rows.dtype
@@ -267,26 +273,20 @@ def _polynomial_plan(
 
 
 def _cosine(
-    model: DEQ | Explicit,
-    left: Samples,
-    right: Samples,
-    levels: Sequence[Levels],
-    kinds: tuple[str, ...],
-    depth: int | None,
+    recursion: Recursion, left: Samples, right: Samples, levels: Sequence[Levels], kinds: tuple[str, ...]
 ) -> Plan | None:
     """Samples on one sphere, or a network homogeneous throughout: a function of the cosine, or None."""
     lengths = [samples.factor * samples.norm for samples in (left, right)]
     low, high = min(x.min() for x in lengths), max(x.max() for x in lengths)
-    activations = (model.activation,) if isinstance(model, DEQ) else model.activations
-    homogeneous = all(phi.homogeneous for phi in activations) and not (isinstance(model, DEQ) and model.bias)
+    homogeneous = recursion.homogeneous
     spread = (high - low) / high if high > 0 else math.inf
     equal = spread <= 8 * max(float(np.finfo(samples.exact.dtype).eps) for samples in (left, right))
     if not (homogeneous or equal) or high == 0:
         return None
     dtype = left.rows.dtype
     unit = 1.0 if homogeneous else float(np.mean(lengths[0]))
-    function = _cosine_function(model, unit, kinds, depth)
-    smooth = all(not phi.kinks for phi in activations)
+    function = _cosine_function(recursion, unit, kinds)
+    smooth = all(not phi.kinks for phi in recursion.activations)
     largest = math.sqrt(2)
     variables = [Variable("t", largest)] if smooth else [Variable("u", largest), Variable("above", largest, largest)]
     polynomial = fit(lambda u, beyond: function(u, beyond)[0], variables, dtype)
@@ -310,11 +310,11 @@ def _cosine(
 
 
 def _cosine_function(
-    model: DEQ | Explicit, length: float, kinds: tuple[str, ...], depth: int | None
+    recursion: Recursion, length: float, kinds: tuple[str, ...]
 ) -> Callable[[Array, Array], tuple[Array, float, Array]]:
     """Return (u, √2 − u), u = √(1 − cos) ↦ kernels of two samples of this length, worst residual, bounds of errors."""
     sample = Samples.of(np.array([[length]]), np.dtype(np.float64))
-    network = Network.of(model, (sample,), (network_levels(model, sample, depth),), depth)
+    network = Network.of(recursion, (sample,), (levels_of(recursion, sample),), kinds)
     codes = np.array(kind_codes(kinds))
 
     def values(u: Array, beyond: Array) -> tuple[Array, float, Array]:
@@ -322,7 +322,7 @@ def _cosine_function(
         far = np.asarray(beyond) * (2 * math.sqrt(2) - beyond)  # 1 + cos
         gap, rest = np.where(near <= far, near, 2 - far), np.where(near <= far, 2 - near, far)
         out, lost = np.empty((2, codes.size, gap.size))
-        residual = layered_points(*network.shared, *network.groups[0], codes, length**2, gap, rest, out, lost)
+        residual = layered_points(network.chain, network.groups[0], codes, length**2, gap, rest, out, lost)
         return out, float(residual), lost
 
     return values
@@ -333,92 +333,78 @@ def _cosine_function(
 
 @dataclass(frozen=True)
 class Network:
-    """The arrays of :mod:`notsodeep.kernels.layers` for a model and one or two groups of samples.
+    """The arguments of :mod:`notsodeep.kernels.layers` for a recursion and one or two groups of samples."""
 
-    Attributes
-    ----------
-    shared : tuple
-        Mode; σ_a², σ_b², σ_0² and the error of the variances; type, constants and limits of each level.
-    groups : tuple of (variances, powers, slopes, tables)
-        One per group, shapes (levels, n) three times, (levels, height, n).
-    duals : tuple of Dual
-    """
-
-    shared: tuple[Any, ...]
-    groups: tuple[tuple[Array, Array, Array, Array], ...]
+    chain: Chain
+    groups: tuple[Signals, ...]
     duals: tuple[Dual, ...]
 
     @staticmethod
-    def of(model: DEQ | Explicit, samples: Sequence[Samples], levels: Sequence[Levels], depth: int | None) -> Network:
+    def of(
+        recursion: Recursion, samples: Sequence[Samples], levels: Sequence[Levels], kinds: tuple[str, ...]
+    ) -> Network:
         single = samples[0].rows.dtype == np.float32
-        count = len(levels[0].variance)
-        if isinstance(model, DEQ):
-            mode = IMPLICIT if depth is None else FINITE
-            numbers = [model.recurrent, model.input, model.bias]
-            # one φ: its levels share one tabulation
-            found = dual(model.activation, *(v for level in levels for v in level.variance), single=single)
-            duals = tuple(replace(found, tables=found.tables[k::count]) for k in range(count))
-        else:
-            mode, numbers = EXPLICIT, [0.0, 1.0, 0.0]
-            duals = tuple(
-                dual(phi, *(level.variance[k] for level in levels), single=single)
-                for k, phi in enumerate(model.activations)
-            )
+        layers = recursion.layers
+        duals: list[Dual] = []
+        for phi, group in itertools.groupby(range(len(layers)), lambda k: layers[k].activation):
+            alike = list(group)  # neighbours with one φ share one tabulation
+            found = dual(phi, *(level.variance[k] for level in levels for k in alike), single=single)
+            duals += [replace(found, tables=found.tables[n :: len(alike)]) for n in range(len(alike))]
         width = max(d.constants.size for d in duals)
-        constants = np.stack([np.pad(d.constants, (0, width - d.constants.size)) for d in duals])
         height = max(len(d.tables[0]) for d in duals)
+        end = OPEN if not recursion.closed else SINGLE if _single(recursion) else LOOP
+        chain = Chain(
+            end=end,
+            numbers=np.array([[layer.recurrent, layer.input, layer.bias] for layer in layers]),
+            types=np.array([d.type for d in duals]),
+            constants=np.stack([np.pad(d.constants, (0, width - d.constants.size)) for d in duals]),
+            limits=np.array([d.limits for d in duals]),
+            normalized=np.array([layer.normalize is not None for layer in layers]),
+            relative=4 * EPSILON + max(level.error for level in levels),
+        )
         groups = []
         for g, (sample, level) in enumerate(zip(samples, levels, strict=True)):
-            tables = np.zeros((count, height, len(sample)))
+            tables = np.zeros((len(layers), height, len(sample)))
             for k, d in enumerate(duals):
                 tables[k, : len(d.tables[g])] = d.tables[g]
                 if d.type == SERIES:  # normalised
                     size = np.sqrt(level.power[k])
                     tables[k] *= np.divide(1, size, out=np.zeros_like(size), where=size > 0)
-            variances = level.variance
-            if mode == IMPLICIT:  # row 1 carries ‖x‖ for the drive
-                variances = np.concatenate([variances, (sample.factor * sample.norm)[None]])
-            groups.append((variances, level.power, level.slope, tables))
-        numbers.append(4 * EPSILON + max(level.error for level in levels))
-        limits = np.array([d.limits for d in duals])
-        shared = (mode, np.array(numbers), np.array([d.type for d in duals]), constants, limits)
-        return Network(shared, tuple(groups), duals)
+            groups.append(signals(recursion, sample, level, kinds, tables))
+        return Network(chain, tuple(groups), tuple(duals))
 
 
-def network_levels(model: DEQ | Explicit, samples: Samples, depth: int | None) -> Levels:
-    """Variances of the samples along the model."""
-    return deq_levels(model, samples, depth) if isinstance(model, DEQ) else explicit_levels(model, samples)
+def signals(recursion: Recursion, sample: Samples, level: Levels, kinds: tuple[str, ...], tables: Array) -> Signals:
+    """What the compiled passes know of each sample."""
+    return Signals(
+        factor=sample.factor,
+        norm=sample.factor * sample.norm,
+        root=np.sqrt(np.stack([exact_diagonal(recursion, kind, level) for kind in kinds])),
+        variance=level.variance,
+        power=level.power,
+        slope=level.slope,
+        mean=level.mean,
+        scale=level.scale,
+        tables=tables,
+    )
 
 
 def _general(
-    model: DEQ | Explicit,
-    left: Samples,
-    right: Samples,
-    levels: Sequence[Levels],
-    kinds: tuple[str, ...],
-    depth: int | None,
+    recursion: Recursion, left: Samples, right: Samples, levels: Sequence[Levels], kinds: tuple[str, ...]
 ) -> Plan:
     samples = (left,) if left is right else (left, right)
     codes = np.array(kind_codes(kinds))
-    added = _diagonal_error(model, levels, kinds, left.rows.dtype)
-    roots = [
-        np.sqrt(np.stack([exact_diagonal(model, kind, level, sample, depth) for kind in kinds]))
-        for level, sample in zip(levels, (left, right), strict=True)
-    ]
-    if isinstance(model, DEQ) and depth is None:
+    added = _diagonal_error(recursion, levels, kinds, left.rows.dtype)
+    if (single := _single(recursion)) is not None:
         found = dual(
-            model.activation,
+            single.activation,
             *(levels[g].variance[0] for g in range(len(samples))),
             single=left.rows.dtype == np.float32,
         )
         if found.type == SERIES:
-            return _hermite(model, (left, right), levels, found, codes, roots, added)
-    network = Network.of(model, samples, levels[: len(samples)], depth)
-    first, last = network.groups[0], network.groups[-1]
-    arguments = (
-        *_rows_and_cut(left, right),
-        *network.shared, *(PerSample(0, a) for a in first), *(PerSample(1, a) for a in last), codes, *_sides(*roots),
-    )  # fmt: skip
+            return _hermite(recursion, (left, right), levels, found, kinds, added)
+    network = Network.of(recursion, samples, levels[: len(samples)], kinds)
+    arguments = _layered(left, right, network.chain, network.groups[0], network.groups[-1], codes)
 
     def summarise(results: list[Any]) -> Summary:
         residual, error = (max(r[k] for r in results) for k in range(2))
@@ -427,21 +413,20 @@ def _general(
     return Plan("layer by layer", layered_pass, arguments, summarise, degree=max(d.terms for d in network.duals))
 
 
-def _diagonal_error(model: DEQ | Explicit, levels: Sequence[Levels], kinds: tuple[str, ...], dtype: Any) -> float:
+def _diagonal_error(recursion: Recursion, levels: Sequence[Levels], kinds: tuple[str, ...], dtype: Any) -> float:
     """Relative error of K_ii, from that of the variances."""
     gain = 1.0
-    if isinstance(model, DEQ) and any(kind not in ("ck", "nngp") for kind in kinds):
-        gain = max(1.0, 1 / max(1 - model.recurrent * max(float(level.slope.max()) for level in levels), EPSILON))
+    if recursion.closed and any(Kind.of(kind).is_tangent for kind in kinds):
+        recurrent = np.array([layer.recurrent for layer in recursion.layers])[:, None]
+        loop = max(float(np.max(np.prod(recurrent * level.slope / level.scale**2, axis=0))) for level in levels)
+        gain = max(1.0, 1 / max(1 - loop, EPSILON))
     return (1 + gain) * (max(level.error for level in levels) + float(np.finfo(dtype).eps))
 
 
-def _rows_and_cut(left: Samples, right: Samples) -> tuple[Any, ...]:
-    """Rows, factors, norms, and when and how well a pair's cosine is known: arguments of `layered_pass`."""
+def _layered(left: Samples, right: Samples, chain: Chain, first: Signals, last: Signals, codes: Array) -> Any:
+    """Arguments of `layered_pass`; a cosine within `cut` of an end is computed again from differences."""
     cut = 1e-2 if left.rows.dtype == np.float32 else 1e-4
-    return (
-        *_sides(left.exact, right.exact, axis=0), *_sides(left.factor, right.factor),
-        *_sides(*(s.factor * s.norm for s in (left, right))), cut, _rounding(left),
-    )  # fmt: skip
+    return (*_sides(left.exact, right.exact, axis=0), chain, *_sides(first, last), codes, cut, _rounding(left))
 
 
 def _skippable(series: Series, single: bool, buckets: int = 64) -> Array:
@@ -459,19 +444,19 @@ def _skippable(series: Series, single: bool, buckets: int = 64) -> Array:
 
 
 def _hermite(
-    model: DEQ,
+    recursion: Recursion,
     samples: tuple[Samples, Samples],
     levels: Sequence[Levels],
     found: Dual,
-    codes: Array,
-    roots: Sequence[Array],
+    kinds: tuple[str, ...],
     added: float,
 ) -> Plan:
+    model, codes = recursion.layers[0], np.array(kind_codes(kinds))
     series = found.series
     assert series is not None
     dtype = samples[0].rows.dtype
     odd = model.activation.odd and float(model.activation(0.0)) == 0.0
-    tables, rows, exact = [], [], []
+    tables, rows = [], []
     for sample, level, table in zip(samples, levels, (found.tables[0], found.tables[-1]), strict=True):
         if odd:  # highest order first and an even number of terms: odd orders sit at even positions
             table = table[::2]
@@ -480,7 +465,6 @@ def _hermite(
         inverse = np.divide(1, root, out=np.zeros_like(root), where=root > 0)
         tables.append(np.ascontiguousarray(table, dtype=dtype))
         rows.append(np.stack([sample.factor, inverse, root]).astype(dtype))
-        exact.append((np.stack([level.variance[0], sample.factor * sample.norm]), level.power, level.slope))
     tolerance = 4e-7 if dtype == np.float32 else 2e-15
     single = dtype == np.float32
     numbers = np.array([model.recurrent, model.input, model.bias])
@@ -499,10 +483,14 @@ def _hermite(
     )  # fmt: skip
     constants = found.constants.copy()
     constants[1] = -1.0  # reach: never the series
-    integrated = (
-        *_rows_and_cut(*samples), np.append(numbers, max(level.error for level in levels) + 4 * EPSILON), constants,
-        np.array(found.limits), *(PerSample(side, a) for side in (0, 1) for a in exact[side]), codes, *_sides(*roots),
+    chain = Chain(
+        SINGLE, numbers[None], np.array([found.type]), constants[None], np.array([found.limits]), np.array([False]),
+        max(level.error for level in levels) + 4 * EPSILON,
     )  # fmt: skip
+    first, last = (
+        signals(recursion, sample, level, kinds, np.zeros((1, 1, len(sample))))
+        for sample, level in zip(samples, levels, strict=True)
+    )
 
     def summarise(results: list[Any]) -> Summary:
         reports = [r[0] for r in results]
@@ -512,11 +500,18 @@ def _hermite(
         # of Λ relative to √(q_i q_j), then of Ġ relative to √(Ġ_ii Ġ_jj)
         covariance = gain * (known + residual + series.error + value)
         slope += found.limits[1] * covariance + series.error + 16 * EPSILON
-        error = max(series.order, 1.0) * covariance + (gain * slope if codes.max() > 1 else 0.0)
+        error = max(series.order, 1.0) * covariance + (
+            gain * slope if any(Kind.of(kind).is_tangent for kind in kinds) else 0.0
+        )
         if nearest < 0:  # no pair was left to the series
             error = 0.0
         error = added + max(error, *(r[1] for r in results))
         return Summary(residual, error, iterations=most)
 
-    rest = Plan("integrals", integrated_pass, integrated, lambda results: Summary(0.0, max(results)))
+    rest = Plan(
+        "integrals",
+        integrated_pass,
+        _layered(*samples, chain, first, last, codes),
+        lambda results: Summary(0.0, max(results)),
+    )
     return Plan("hermite newton", hermite_pass, arguments, summarise, degree=series.terms, rest=rest)

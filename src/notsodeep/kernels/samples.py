@@ -15,9 +15,11 @@ from notsodeep.gaussian import moments
 from notsodeep.kernels.kinds import combine
 from notsodeep.kernels.passes import row_statistics
 from notsodeep.kernels.tabulate import pointwise, tabulate
-from notsodeep.models import DEQ, Explicit
+from notsodeep.kinds import Kind
+from notsodeep.models import DEQ
+from notsodeep.recursion import Layer, Recursion
 
-__all__ = ["Levels", "Samples", "deq_levels", "exact_diagonal", "explicit_levels"]
+__all__ = ["Levels", "Samples", "exact_diagonal", "levels_of"]
 
 Array: TypeAlias = NDArray[Any]
 
@@ -69,9 +71,10 @@ class Samples:
             )
         return Samples(X.astype(dtype, copy=False), X, factor, norm)
 
-    def drive(self, model: DEQ) -> Array:
-        """σ_b² ‖x‖² + σ_0²."""
-        return model.input * (self.factor * self.norm) ** 2 + model.bias
+    @property
+    def square(self) -> Array:
+        """‖x‖²."""
+        return (self.factor * self.norm) ** 2
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -79,77 +82,144 @@ class Samples:
 
 @dataclass(frozen=True)
 class Levels:
-    """Per-sample variances along a network: `variance[l]` enters the activation of level l.
+    """What each sample is along a recursion; arrays (levels, n).
 
-    power[l] = E[φ²] and slope[l] = E[φ'²] there; shape (levels, n). error: of all of them, relatively;
-    residual: of the equation q = σ_a² E[φ²] + drive, relative to q.
+    Attributes
+    ----------
+    variance : array
+        What enters the activation of each level.
+    power, slope : array
+        E[φ²] and E[φ'²] there.
+    mean, scale : array
+        What a normalised level subtracts and divides by; 0 and 1 elsewhere.
+    error : float
+        Of all of them, relatively.
+    residual : float
+        Of the equation q = σ_a² E[φ²] + drive of a DEQ, relative to q.
     """
 
     variance: Array
     power: Array
     slope: Array
+    mean: Array
+    scale: Array
     error: float
     residual: float = 0.0
 
 
-def deq_levels(model: DEQ, samples: Samples, depth: int | None) -> Levels:
-    """The fixed-point variance (one level), or the `depth + 1` iterates from Λ⁰ = ‖x‖²."""
-    drive = samples.drive(model)
-    phi = model.activation
-    if depth is None:
-        if model.activation.homogeneous:  # q = drive/(1 − σ_a² E[φ(ξ)²])
-            variance = drive / (1 - model.recurrent * moments(phi, 1.0).power)
-            error = 0.0
-        else:
-            variance, error = _positive(model.fixed_variance, drive)
-        power, slope, spread = _powers(phi, variance)
-        # q = σ_a² E[φ²] + drive passes on an error of E[φ²] with the gain 1/(1 − σ_a² dE[φ²]/dq)
-        probes = np.quantile(variance, np.linspace(0, 1, 5)).tolist()
-        steepest = max((moments(phi, math.sqrt(q)).power_curvature / 2 for q in probes if q), default=0.0)
-        gain = 1 / max(1 - model.recurrent * max(steepest, 0.0), _EPSILON)
-        residual = max(error, spread) + 4 * _EPSILON
-        return Levels(variance[None], power[None], slope[None], gain * residual, residual)
-    variances, powers, slopes, error = [(samples.factor * samples.norm) ** 2], [], [], 0.0
-    for level in range(depth + 1):
-        power, slope, spread = _powers(phi, variances[-1])
-        powers.append(power)
-        slopes.append(slope)
-        error += spread + 4 * _EPSILON
-        if level < depth:
-            variances.append(model.recurrent * power + drive)
-    return Levels(np.stack(variances), np.stack(powers), np.stack(slopes), error)
+def levels_of(recursion: Recursion, samples: Samples) -> Levels:
+    """Variances, powers and slopes of each sample, level by level."""
+    square = samples.square
+    if not recursion.closed:
+        return _forward(recursion, square, np.zeros_like(square), 0.0)
+    if len(recursion.layers) == 1 and recursion.layers[0].normalize is None:
+        return _equilibrium(recursion.layers[0], square)
+    if recursion.normalized or all(phi.homogeneous for phi in recursion.activations):
+        # the power that leaves is no function of the one that enters, or an affine one
+        last = recursion.layers[-1]
+        ends = [_forward(recursion, square, np.full_like(square, start), 0.0) for start in (0.0, 1.0)]
+        low, high = (np.ones_like(square) if last.normalize else level.power[-1] for level in ends)
+        state, error = low / (1 - (high - low)), ends[0].error
+    else:
+        state, error = _positive(recursion.state, square)
+        error += 4 * _EPSILON
+    probes = np.quantile(square, np.linspace(0, 1, 5)).tolist()
+    gain = 1 / max(1 - max(_stability(recursion, point) for point in probes), _EPSILON)
+    return _forward(recursion, square, state, gain * error)
 
 
-def explicit_levels(model: Explicit, samples: Samples) -> Levels:
-    """q⁰ = ‖x‖², then qˡ = E[σ_l(√qˡ⁻¹ ξ)²]."""
-    variances, powers, slopes, error = [(samples.factor * samples.norm) ** 2], [], [], 0.0
-    for phi in model.activations:
-        power, slope, spread = _powers(phi, variances[-1])
-        powers.append(power)
-        slopes.append(slope)
-        variances.append(power)
-        error += spread + 4 * _EPSILON
-    return Levels(np.stack(variances[:-1]), np.stack(powers), np.stack(slopes), error)
+def _stability(recursion: Recursion, square: float) -> float:
+    """|dv_L/dv_0| at the fixed point of the powers: Π σ² dE[φ²]/dq; 0 where a layer is normalised."""
+    if recursion.normalized:
+        return 0.0
+    total = 1.0
+    for layer, q in zip(recursion.layers, recursion.passed(recursion.state(square), square), strict=True):
+        total *= layer.recurrent * (moments(layer.activation, math.sqrt(q)).power_curvature / 2 if q else 0.0)
+    return abs(total)
 
 
-def exact_diagonal(model: DEQ | Explicit, kind: str, levels: Levels, samples: Samples, depth: int | None) -> Array:
+def _forward(recursion: Recursion, square: Array, state: Array, error: float) -> Levels:
+    """From the power `state` (known to `error`, relatively) that enters the first layer."""
+    rows: list[tuple[Array, ...]] = []
+    worst = 0.0
+    for layer in recursion.layers:
+        variance = layer.recurrent * state + layer.input * square + layer.bias
+        power, slope, spread = _powers(layer.activation, variance)
+        error = max(1.0, _growth(layer.activation, variance)) * error + spread + 4 * _EPSILON
+        mean, scale, state = np.zeros_like(power), np.ones_like(power), power
+        worst = max(worst, error)
+        if layer.normalize:
+            if layer.normalize == "layer":
+                mean, spread = _means(layer.activation, variance)
+                error += spread
+            rest = power - mean**2
+            if not rest.all():
+                raise InputError(f"a row without any signal cannot be normalised by {layer}; remove rows of zeros")
+            worst = max(worst, error * float(np.max((power + 2 * mean**2) / rest)))
+            scale, state, error = np.sqrt(rest), np.ones_like(power), 0.0
+        rows.append((variance, power, slope, mean, scale))
+    variance, power, slope, mean, scale = (np.stack(row) for row in zip(*rows, strict=True))
+    return Levels(variance, power, slope, mean, scale, worst)
+
+
+def _equilibrium(layer: Layer, square: Array) -> Levels:
+    """The fixed-point variance of a DEQ of one layer."""
+    phi, drive = layer.activation, layer.input * square + layer.bias
+    if phi.homogeneous:  # q = drive/(1 − σ_a² E[φ(ξ)²])
+        variance = drive / (1 - layer.recurrent * moments(phi, 1.0).power)
+        error = 0.0
+    else:
+        deq = DEQ(phi, layer.recurrent, layer.input, layer.bias)
+        variance, error = _positive(deq.fixed_variance, drive)
+    power, slope, spread = _powers(phi, variance)
+    # q = σ_a² E[φ²] + drive passes on an error of E[φ²] with the gain 1/(1 − σ_a² dE[φ²]/dq)
+    probes = np.quantile(variance, np.linspace(0, 1, 5)).tolist()
+    steepest = max((moments(phi, math.sqrt(q)).power_curvature / 2 for q in probes if q), default=0.0)
+    gain = 1 / max(1 - layer.recurrent * max(steepest, 0.0), _EPSILON)
+    residual = max(error, spread) + 4 * _EPSILON
+    nothing = np.zeros_like(power)
+    return Levels(variance[None], power[None], slope[None], nothing[None], nothing[None] + 1, gain * residual, residual)
+
+
+def exact_diagonal(recursion: Recursion, kind: str, levels: Levels) -> Array:
     """The exact diagonal, from the variances alone."""
-    if isinstance(model, DEQ) and depth is None:
-        return combine(kind, levels.power[0], levels.slope[0], levels.variance[0], model.recurrent)
-    tangent = (samples.factor * samples.norm) ** 2
-    if isinstance(model, Explicit):
-        for power, slope in zip(levels.power, levels.slope, strict=True):
-            tangent = power + slope * tangent
-        return levels.power[-1] if kind == "ck" else tangent
-    frozen = levels.power[0]
-    for level in range(1, len(levels.variance)):
-        tangent = levels.variance[level] + model.recurrent * levels.slope[level - 1] * tangent
-        frozen = levels.power[level] + model.recurrent * levels.slope[level] * frozen
-    if kind == "ntk":
-        return levels.power[-1] + levels.slope[-1] * tangent
-    return {"ck": levels.power[-1], "nngp": levels.variance[-1], "ntk_frozen_input": frozen, "ntk_injected": tangent}[
-        kind
-    ]
+    layers = recursion.layers
+    if recursion.closed and len(layers) == 1 and layers[0].normalize is None:
+        return combine(kind, levels.power[0], levels.slope[0], levels.variance[0], layers[0].recurrent)
+    injected = tangent = frozen = np.zeros_like(levels.power[0])
+    loop = np.ones_like(tangent)
+    state = levels.power[0]
+    for k, layer in enumerate(layers):
+        divisor = levels.scale[k] ** 2
+        injected = levels.variance[k] + layer.recurrent * tangent  # S = Λ + σ² T
+        tangent = levels.slope[k] * injected / divisor
+        frozen = levels.power[k] + layer.recurrent * levels.slope[k] * frozen
+        loop = loop * layer.recurrent * levels.slope[k] / divisor
+        state = np.ones_like(state) if layer.normalize else levels.power[k]
+    if recursion.closed:
+        tangent = tangent / (1 - loop)
+    values = {Kind.CK: state, Kind.NNGP: levels.variance[-1], Kind.NTK: state + tangent}
+    return {**values, Kind.NTK_FROZEN_INPUT: frozen, Kind.NTK_INJECTED: injected}[Kind.of(kind)]
+
+
+def _growth(phi: Any, variance: Array) -> float:
+    """How a relative error of q grows in E[φ(√q ξ)²]: q (E[φ²])'/E[φ²], at a few of the variances."""
+    if phi.homogeneous:
+        return 1.0
+    points = [q for q in np.quantile(variance, np.linspace(0, 1, 5)).tolist() if q]
+    found = [(q, moments(phi, math.sqrt(q))) for q in points]
+    return max((abs(q * m.power_curvature / 2) / m.power for q, m in found if m.power), default=1.0)
+
+
+def _means(phi: Any, variance: Array) -> tuple[Array, float]:
+    """E[φ(√q ξ)] for each q, with its error relative to the largest."""
+    if phi.odd and float(phi(0.0)) == 0:
+        return np.zeros_like(variance), 0.0
+    if phi.homogeneous:
+        return np.sqrt(variance) * moments(phi, 1.0).mean, 0.0
+    found, error = tabulate(pointwise(lambda q: moments(phi, math.sqrt(q)).mean if q else float(phi(0.0))), variance)
+    size = np.abs(found[0])
+    return found[0], error * float(size.max() / max(size.min(), 1e-300))
 
 
 def _powers(phi: Any, variance: Array) -> tuple[Array, Array, float]:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from notsodeep import files
 from notsodeep.activations import Activation, activation, activation_names, moderate
-from notsodeep.checks import InputError, choice, count, matrix, nonnegative, positive
+from notsodeep.checks import InputError, choice, count, matrix, nonnegative, positive, warn_ignored
 from notsodeep.models import DEQ, Explicit
 from notsodeep.reading import Npz, json_text
 from notsodeep.solvers import Solver
@@ -36,8 +36,8 @@ _DEEPEST = 100_000  # layers of an unrolled network: a file may not ask for endl
 _LONGEST = 1000  # entries of a list
 
 
-def save(estimator: Any, path: str | Path) -> Path:
-    """Write a fitted estimator; the file appears complete or not at all."""
+def save(estimator: Any, path: str | Path, **options: Any) -> Path:
+    """Write a fitted estimator; the file appears complete or not at all. Options are those of `files.writing`."""
     target = Path(path)
     if target.suffix.lower() != ".npz":
         raise InputError(f"path={str(path)!r} must end in .npz")
@@ -55,7 +55,7 @@ def save(estimator: Any, path: str | Path) -> Path:
     }
     text = json.dumps(header, ensure_ascii=False)
     named: dict[str, Any] = {f"array.{name}": array for name, array in arrays.items()}
-    with files.writing(target) as file:
+    with files.writing(target, **options) as file:
         np.savez(file, header=np.array(text), digest=np.array(_digest(text, arrays)), **named)
     return target
 
@@ -76,7 +76,7 @@ def load(path: str | Path) -> Any:
     >>> bool(np.all(again.predict(X) == fitted.predict(X)))
     True
     """
-    if not Path(path).is_file():
+    if not Path(path).exists():
         raise InputError(f"path={str(path)!r} does not exist")
     try:
         header, text, digest, arrays = _read(Path(path))
@@ -240,6 +240,16 @@ def _nothing(value: Any, name: str) -> None:
         raise InputError(f"{name}={value!r} cannot come from a file; pass it to the estimator yourself")
 
 
+def _dropped(value: Any, name: str) -> None:
+    """Files of version 0.1 name the directory of their fit, which need not be one of this machine, nor of this user."""
+    if not isinstance(value, str | None):
+        raise InputError(f"{name}={value!r} cannot come from a file")
+    if value is not None:
+        warn_ignored(
+            f"{name}={value[:100]!r} of the file is ignored, for no file names a place to write; pass it yourself"
+        )
+
+
 _SOLVER_OPTIONS = ("tol", "max_iter", "memory", "preconditioner", "rank", "seed", "tile")  # each checks its value
 _NAMES = {kind: name for name, kind in SOLVERS.items()}
 _PARAMETERS: dict[str, Check] = {
@@ -271,7 +281,7 @@ _PARAMETERS: dict[str, Check] = {
     "preconditioner": _one_of(*PRECONDITIONERS),
     "memory": _optional(positive),
     "client": _nothing,
-    "directory": lambda value, name: None,  # files of version 0.1 may name one
+    "directory": _dropped,
 }
 
 

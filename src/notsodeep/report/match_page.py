@@ -11,6 +11,7 @@ from notsodeep.report import plots, views
 from notsodeep.report.compare import Comparison
 from notsodeep.report.page import Code, Facts, Part, Prose, Row, Section, Table, plain, render
 from notsodeep.report.study import Study, caveat
+from notsodeep.text import printable
 
 __all__ = ["match_page", "snippet"]
 
@@ -228,7 +229,7 @@ def snippet(study: Study, folder: Path, source: str | None = None) -> str:
 
 
 def _quoted(text: str) -> str:
-    return json.dumps(text, ensure_ascii=False)
+    return printable(json.dumps(text, ensure_ascii=False))  # the same string, with nothing hidden in it
 
 
 def _use(study: Study, folder: Path, source: str | None) -> Section:

@@ -26,6 +26,7 @@ from typing import Any, TypeAlias
 from notsodeep import __version__
 from notsodeep.checks import InputError, missing_extra
 from notsodeep.report.style import THEMES
+from notsodeep.text import printable
 
 __all__ = ["Code", "Facts", "Part", "Picture", "Plot", "Prose", "Row", "Section", "Table", "color", "plain", "render"]
 
@@ -53,7 +54,7 @@ def color(name: str) -> str:
 
 
 def plain(text: object) -> str:
-    r"""Text from elsewhere for a :class:`Prose` or a :class:`Table`: none of its characters marks anything.
+    r"""Text from elsewhere for a :class:`Prose` or a :class:`Table`: none of its characters marks or hides anything.
 
     Examples
     --------
@@ -61,7 +62,7 @@ def plain(text: object) -> str:
     >>> print(plain("[x](https://example.org)"))
     \[x\](https://example.org)
     """
-    return re.sub(r"([\\`*\[\]])", r"\\\1", str(text))
+    return re.sub(r"([\\`*\[\]])", r"\\\1", printable(text))
 
 
 @dataclass(frozen=True)

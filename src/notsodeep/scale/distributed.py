@@ -14,6 +14,7 @@ Nothing here opens a port; a cluster is what the caller passes or names.
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 import uuid
@@ -39,6 +40,7 @@ Job: TypeAlias = Callable[..., Any]
 
 _ATTEMPTS = 5  # times a tile may lose its worker or its samples
 _AHEAD = 2  # tiles in flight for every thread of the cluster
+_ADDRESS = re.compile(r"((tcp|tls|ws|wss)://)?(\[[0-9a-fA-F:.]+\]|[\w.-]+):\d{1,5}")
 _ANSWER = "10s"  # within which a scheduler must answer
 _held: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()  # blocks whose samples are on a cluster
 _PATIENCE = 60.0  # seconds without any worker before giving up
@@ -51,6 +53,8 @@ def connected(client: Any) -> Iterator[Any]:
         yield client
         return
     distributed = need("distributed")
+    if not _ADDRESS.fullmatch(client):  # some others raise in a thread of Dask's, which then hangs at the end
+        raise InputError(f"scheduler={client!r} is no address; pass tcp://host:port")
     try:
         own = distributed.Client(client, timeout=_ANSWER, set_as_default=False)
     except (OSError, ValueError) as error:

@@ -37,6 +37,8 @@ from numpy.typing import NDArray
 from notsodeep import files
 from notsodeep.activations import Activation
 from notsodeep.checks import InputError, count
+from notsodeep.reading import json_file
+from notsodeep.resources import available_memory
 from notsodeep.scale.extra import need
 from notsodeep.scale.lock import claim_of, locked, ours
 
@@ -51,7 +53,7 @@ _FINGERPRINT = re.compile(r"[0-9a-f]{64}")
 _NAMES = {"X": "data", "Y": "second data"}  # of the manifest, for people
 _TRIANGLES = ("full", "upper", "lower")
 _MOST = 10**6  # tiles of a store: no more files than a directory tree can bear
-_LONGEST = 1 << 26  # characters of a manifest
+_HARMLESS = 1 << 26  # bytes of a tile for which the memory is not asked
 _PIECE = 1 << 20  # bytes checked at a time; they stay in the cache
 
 
@@ -76,10 +78,7 @@ class TileStore:
         self.claim = claim
         description = self.path / "zarr.json"
         try:
-            if description.exists() and not description.is_file():
-                raise ValueError("a directory or a pipe")
-            with description.open(encoding="utf-8") as file:
-                described = json.loads(file.read(_LONGEST))
+            described = json_file(description)
             attributes = described["attributes"]["notsodeep"]
             self.format = attributes["format"]
             self.shape: tuple[int, int] = _pair(described["shape"])
@@ -87,17 +86,22 @@ class TileStore:
             self.dtype = np.dtype({"float32": np.float32, "float64": np.float64}[described["data_type"]])
             self.manifest: dict[str, Any] = attributes
             self._triangle = _TRIANGLES.index(attributes["triangle"])
+            encoding = _encoding(self.tile, self.format)
+            other = [name for name in encoding if described.get(name, []) != encoding[name]]
             everything = [self.shape, self.tile, self.dtype.name, self.manifest]
             self._identity = hashlib.sha256(json.dumps(everything, sort_keys=True).encode()).digest()
         except FileNotFoundError:
             raise InputError(f"{self.path} is not a kernel store: it has no zarr.json") from None
         except NotADirectoryError:
             raise InputError(f"{self.path} is a file, not a kernel store") from None
-        except (KeyError, TypeError, ValueError, RecursionError):
+        except (KeyError, TypeError, ValueError):
             raise InputError(f"{self.path} is not a kernel store: its zarr.json was not written by notsodeep") from None
-        if self.format not in (FORMAT, _UNBOUND):
+        if type(self.format) is not int or self.format not in (FORMAT, _UNBOUND):
             known = f"this version of notsodeep reads {_UNBOUND} and {FORMAT}"
             raise InputError(f"{self.path} has format {_brief(self.format)}, but {known}")
+        if other or any(step > n for step, n in zip(self.tile, self.shape, strict=True)):
+            named = f"{other[0]} that notsodeep does not write" if other else "tiles larger than the matrix"
+            raise InputError(f"{self.path} is not a kernel store: its zarr.json has {named}")
         if _many(self.shape, self.tile):
             raise InputError(f"{self.path} is not a kernel store: its zarr.json describes more than {_MOST:,} tiles")
         self._checksum = need("google_crc32c").extend
@@ -212,10 +216,9 @@ class TileStore:
         damaged = f"{self.path}: tile {tile} is damaged; `notsodeep verify` lists what to repair"
         if not self.exists(tile):
             raise DamagedTileError(damaged)
-        try:
-            data = np.empty(self.tile, self.dtype)
-        except (MemoryError, ValueError):
-            raise InputError(f"{self.path}: a tile of {self.tile[0]} × {self.tile[1]} exceeds the memory") from None
+        if self._bytes > _HARMLESS and self._bytes > available_memory():  # a file with holes is long at no cost
+            raise InputError(f"{self.path}: a tile of {self.tile[0]} × {self.tile[1]} exceeds the memory")
+        data = np.empty(self.tile, self.dtype)
         ending = bytearray(self._size - self._bytes)
         with path.open("rb", buffering=0) as source:
             complete = _fill(source, data.data) and _fill(source, memoryview(ending))
@@ -306,21 +309,30 @@ def _fill(source: Any, content: memoryview) -> bool:
     return True
 
 
-def _describe(shape: tuple[int, int], tile: tuple[int, int], dtype: Any, manifest: Mapping[str, Any]) -> bytes:
-    """The text of zarr.json, in zarr's own words."""
-    zarr = need("zarr")
-    memory: dict[str, Any] = {}
-    zarr.create_array(
-        zarr.storage.MemoryStore(memory),
-        shape=shape,
-        chunks=tile,
-        shards=tile,
-        dtype=np.dtype(dtype),
-        compressors=zarr.codecs.Crc32cCodec(),
-        fill_value=float("nan"),  # what a reader other than notsodeep sees where there is no tile
-        attributes={"notsodeep": dict(manifest)},
-    )
-    return bytes(memory["zarr.json"].to_bytes())
+def _describe(shape: tuple[int, int], tile: tuple[int, int], dtype: Any, manifest: Mapping[str, Any]) -> str:
+    """The text of zarr.json."""
+    described = {
+        "shape": shape,
+        "data_type": np.dtype(dtype).name,
+        **_encoding(tile),
+        "attributes": {"notsodeep": dict(manifest)},
+    }
+    return json.dumps(described, indent=2)
+
+
+def _encoding(tile: tuple[int, int], version: Any = FORMAT) -> dict[str, Any]:
+    """How zarr reads the tiles: all of zarr.json but the matrix. Edited, it would hide tiles or alter entries."""
+    plain = [{"name": "bytes", "configuration": {"endian": "little"}}, {"name": "crc32c"}]
+    shard = {"chunk_shape": list(tile), "codecs": plain, "index_codecs": plain, "index_location": "end"}
+    return {
+        "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": list(tile)}},
+        "chunk_key_encoding": {"name": "default", "configuration": {"separator": "/"}},
+        "fill_value": "NaN",  # what a reader other than notsodeep sees where there is no tile
+        "codecs": plain if version == _UNBOUND else [{"name": "sharding_indexed", "configuration": shard}],
+        "zarr_format": 3,
+        "node_type": "array",
+        "storage_transformers": [],
+    }
 
 
 def _differences(found: Mapping[str, Any], asked: Mapping[str, Any], within: str = "") -> Iterator[str]:
