@@ -55,9 +55,8 @@ def kernel(
 
     def compute(write: Callable[..., Any]) -> Any:
         X = data.subsample(data.load(source), limit).X
-        text = f"{kind} of {len(X)} samples"
-        with progress(text, quiet=json) as step:
-            return write(X, kind=kind, dtype=dtype, progress=lambda done, total: step(text, done / max(total, 1)))
+        with progress(f"{kind} of {len(X)} samples", quiet=json) as report:
+            return write(X, kind=kind, dtype=dtype, progress=report)
 
     if suffix == ".zarr":
         if force:
@@ -113,8 +112,8 @@ def verify(
     json: Json = False,
 ) -> None:
     """Check every tile of a kernel on disk; the command that wrote it computes damaged ones again, and only those."""
-    with progress(f"verify {store}", quiet=json) as step:
-        found = check(store, progress=lambda done, total: step(f"verify {store}", done / total))
+    with progress(f"verify {store}", quiet=json) as report:
+        found = check(store, progress=report)
     if json:
         emit({**asdict(found), "sound": found.sound})
     else:

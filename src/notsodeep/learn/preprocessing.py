@@ -6,7 +6,6 @@ As scikit-learn transformers, and as the :class:`Preparation` that a kernel mach
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
@@ -15,16 +14,13 @@ from scipy import linalg
 from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from notsodeep.checks import InputError, choice, count, matrix, nonnegative
-from notsodeep.data import center_and_scale
-from notsodeep.data.samples import mean_and_scale
+from notsodeep.checks import InputError, count, matrix, nonnegative
+from notsodeep.data.preparation import NORMALIZATIONS, Preparation, center_and_scale, unit
 
 __all__ = ["NORMALIZATIONS", "ZCA", "CenterAndScale", "PixelLift", "PixelNorm", "Preparation", "UnitNorm", "unit"]
 
 Array = NDArray[Any]
 
-NORMALIZATIONS = ("center", "unit", "none")
-_ZERO = ("uniform", "keep", "error")
 _FLOATS = [np.float64, np.float32]
 _BLOCK = 1024  # rows turned into float64 at a time
 
@@ -113,10 +109,7 @@ class CenterAndScale(_RowTransformer):
 
     def transform(self, X: ArrayLike) -> Array:
         """Subtract the mean, divide by the scale."""
-        rows = self._fitted_rows(X)
-        result: Array = rows - self.mean_.astype(rows.dtype)
-        result /= rows.dtype.type(self.scale_)
-        return result
+        return Preparation("center", self.mean_, self.scale_)(self._fitted_rows(X))
 
     def inverse_transform(self, X: ArrayLike) -> Array:
         """Multiply by the scale, add the mean."""
@@ -322,71 +315,3 @@ class PixelLift(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         tags.input_tags.three_d_array = True
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         return tags
-
-
-@dataclass(frozen=True)
-class Preparation:
-    """x ↦ (x − mean)/scale (``center``), x/‖x‖ (``unit``), each pixel by its norm (``pixel``) or x (``none``).
-
-    Attributes
-    ----------
-    mode : {"center", "unit", "pixel", "none"}
-    mean : array (p,) or None
-        Mean of the training rows; ``center`` only.
-    scale : float
-        √ of the mean of ‖x − mean‖² over the training rows; 1 if they are all the same.
-    channels : int
-        Values of a pixel; ``pixel`` only.
-    """
-
-    mode: str
-    mean: Array | None = None
-    scale: float = 1.0
-    channels: int = 1
-
-    @staticmethod
-    def of(X: Array, mode: str, weight: Array | None = None, channels: int | None = None) -> Preparation:
-        """Learn the preparation from training rows, each counted `weight` times; images have `channels`."""
-        mode = choice(mode, NORMALIZATIONS if channels is None else ("pixel", *NORMALIZATIONS), "normalize")
-        if mode == "pixel" and channels == 1:
-            raise InputError("normalize='pixel' would make every pixel of a grey image ±1; use normalize='unit'")
-        if mode != "center":
-            return Preparation(mode, channels=channels or 1)
-        mean, scale = mean_and_scale(X, weight)
-        return Preparation(mode, mean, scale or 1.0)
-
-    def __call__(self, X: Array) -> Array:
-        """Return prepared rows in the dtype of X, rounded alike however X lies in memory."""
-        if self.mode == "none":
-            return X
-        X = np.ascontiguousarray(X)
-        if self.mean is not None:
-            rows: Array = X - self.mean.astype(X.dtype)
-            rows /= X.dtype.type(self.scale)
-            return rows
-        if self.mode == "unit":
-            return unit(X, "keep", "row")[0]
-        return unit(X.reshape(len(X), -1, self.channels), "uniform", "pixel")[0].reshape(X.shape)
-
-    def __str__(self) -> str:
-        if self.mode == "center":
-            return f"centred, divided by {self.scale:.6g} (mean ‖x‖² = 1)"
-        texts = {"unit": "each row divided by its norm", "pixel": "each pixel divided by its norm"}
-        return texts.get(self.mode, "rows as they are")
-
-
-def unit(X: Array, zero: str, what: str) -> tuple[Array, int]:
-    """Vectors along the last axis divided by their norms, and how many of them are zero."""
-    choice(zero, _ZERO, "zero")
-    # the largest entry first: squares of tiny or huge numbers would leave the range of floats
-    largest = np.abs(X).max(axis=-1, keepdims=True)
-    absent = largest == 0
-    zeros = int(np.count_nonzero(absent))
-    if zeros and zero == "error":
-        raise InputError(f"X holds {zeros} {what}s that are zero; remove them, or pass zero='keep' or zero='uniform'")
-    result: Array = X / np.where(absent, 1, largest)
-    norms = np.sqrt(np.sum(result * result, axis=-1, keepdims=True))
-    result /= np.where(absent, 1, norms)
-    if zeros and zero == "uniform":
-        result[absent[..., 0]] = 1 / math.sqrt(X.shape[-1])
-    return result, zeros

@@ -65,7 +65,7 @@ def measure(row: str, train: int | None, test: int | None, seed: int) -> dict[st
     from notsodeep import learn, solvers
 
     published = ALL[row]
-    part = split(published.data, train, test, seed)
+    part = split(published.data, train, test, seed).parts
     recurrent, drive, *_ = published.variances
     if published.convolutional:
         shape = labelled(published.data)[0].image_shape

@@ -6,16 +6,14 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
 
-from notsodeep.data import center_and_scale
 from notsodeep.papers.entry import Check, Entry, Judgement, Row, Settings, select
 from notsodeep.papers.figures import plot_curve, size_axis
 from notsodeep.papers.ling24_accuracy import title
 from notsodeep.papers.networks import TOLERANCE, build
 from notsodeep.papers.samples import fingerprint, split
 from notsodeep.papers.summary import mean
-from notsodeep.report.compare import predict
 from notsodeep.report.style import COLORS, plain_log_ticks
-from notsodeep.report.timing import best_times, one_thread
+from notsodeep.study.timing import best_times, predict, torch_on_one_thread
 
 __all__ = ["ENTRIES"]
 
@@ -51,9 +49,8 @@ def measure(
 
     from notsodeep import nn
 
-    part = split(data, samples, 1, seed)
-    center, scale = center_and_scale(part.X)
-    X = torch.as_tensor((part.X - center) / scale, dtype=torch.float32)
+    part = split(data, samples, 1, seed).prepared().parts
+    X = torch.as_tensor(part.X, dtype=torch.float32)
     classes = int(part.labels.max()) + 1
     networks = {
         who: build(name, activation, X.shape[1], width, classes, seed)
@@ -69,7 +66,7 @@ def measure(
         nn.fit(network, X, part.labels, epochs=1, batch_size=BATCH, lr=1e-6, progress=False)
 
     call = infer if job == "inference" else train
-    with one_thread():
+    with torch_on_one_thread():
         for network in networks.values():  # caches and threads warm up
             infer(network)
         times = best_times({who: partial(call, network) for who, network in networks.items()}, rounds)

@@ -27,9 +27,9 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from notsodeep.checks import InputError
+from notsodeep.extras import need
 from notsodeep.kernels.matrices import ComputedBlocks, KernelMatrix, add, multiply
 from notsodeep.progress import Callback, Progress, reporter
-from notsodeep.scale.extra import need
 from notsodeep.scale.store import Tile, TileStore
 from notsodeep.threads import Scratch, single_threaded
 

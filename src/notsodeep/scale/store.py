@@ -37,9 +37,9 @@ from numpy.typing import NDArray
 from notsodeep import files
 from notsodeep.activations import Activation
 from notsodeep.checks import InputError, count
+from notsodeep.extras import need
 from notsodeep.reading import json_file
 from notsodeep.resources import available_memory
-from notsodeep.scale.extra import need
 from notsodeep.scale.lock import claim_of, locked, ours
 
 __all__ = ["DamagedTileError", "Tile", "TileStore"]

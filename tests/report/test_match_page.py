@@ -15,16 +15,24 @@ from tests.browser import in_a_browser, open_browser, wait
 
 import notsodeep as nsd
 from notsodeep import data
-from notsodeep.report.compare import Comparison, Trained
+from notsodeep.report import pictures
 from notsodeep.report.match_page import match_page, snippet
-from notsodeep.report.study import Study, study
+from notsodeep.study import Comparison, Study, Trained
 
 PLOTS = 14  # three activations, three heat maps, three clouds of pairs, two spectra, three of training
 
 
+def study(name: str, found: data.Data) -> Study:
+    return Study.of(nsd.match(nsd.DEQ(name, 0.2, 0.8), tau0=1.0), found)
+
+
+def written(found: Study, comparison: Comparison | None, *place: Any) -> str:
+    return match_page(found, comparison, pictures.draw(found, comparison), *place)
+
+
 @pytest.fixture(scope="module")
 def small() -> Study:
-    return study(nsd.DEQ("relu", 0.2, 0.8), data.subsample(data.load("digits"), 120))
+    return study("relu", data.subsample(data.load("digits"), 120))
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +40,7 @@ def page(small: Study, tmp_path_factory: pytest.TempPathFactory) -> Path:
     networks = [Trained(name, 100, 0.9, seconds, 10 * seconds, 2.0, (0.5, 0.8, 0.9)) for name, seconds in
                 (("implicit", 0.4), ("explicit", 0.1))]  # fmt: skip
     path = tmp_path_factory.mktemp("report") / "index.html"
-    path.write_text(match_page(small, Comparison("As told", *networks), path.parent, "digits"), encoding="utf-8")
+    path.write_text(written(small, Comparison("As told", *networks), path.parent, "digits"), encoding="utf-8")
     return path
 
 
@@ -54,7 +62,7 @@ def test_what_the_page_tells(page: Path, small: Study) -> None:
 
 def test_few_features_are_told(tmp_path: Path) -> None:
     thin = data.Data("thin", np.random.default_rng(0).normal(size=(60, 6)))
-    text = match_page(study(nsd.DEQ("tanh", 0.2, 0.8), thin), None, tmp_path)
+    text = written(study("tanh", thin), None, tmp_path)
     assert "p/n = 0.1 is small: only the large eigenvalues follow the theory" in text
     assert "Accuracy and cost" not in text
     assert "network of 1 hidden layer that" in text
@@ -63,7 +71,7 @@ def test_few_features_are_told(tmp_path: Path) -> None:
 def test_a_strong_direction_is_told(tmp_path: Path) -> None:
     X = np.random.default_rng(0).normal(size=(120, 60))
     X[:, 0] *= 6
-    text = match_page(study(nsd.DEQ("tanh", 0.2, 0.8), data.Data("spiked", X)), None, tmp_path)
+    text = written(study("tanh", data.Data("spiked", X)), None, tmp_path)
     assert "rows of nearly equal norm, but the strongest direction of C° has variance" in text
 
 
@@ -243,10 +251,10 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> Path:
     rng = np.random.default_rng(0)
     labels = np.repeat(HOSTILE, 8)
     name = "[click](javascript:window.hacked=1) " + " ".join(HOSTILE)
-    found = study(nsd.DEQ("relu", 0.2, 0.8), data.Data(name, rng.normal(size=(40, 50)), labels))
+    found = study("relu", data.Data(name, rng.normal(size=(40, 50)), labels))
     networks = [Trained(one, 100, 0.9, 0.1, 1.0, 2.0, (0.5, 0.8)) for one in ("implicit", "explicit")]
     path = tmp_path_factory.mktemp("hostile") / "index.html"
-    path.write_text(match_page(found, Comparison(f"On {name}", *networks), path.parent, name), encoding="utf-8")
+    path.write_text(written(found, Comparison(f"On {name}", *networks), path.parent, name), encoding="utf-8")
     return path
 
 

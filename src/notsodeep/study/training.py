@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -11,10 +10,12 @@ from typing import Any
 import numpy as np
 
 from notsodeep.checks import InputError
-from notsodeep.report.study import Study
-from notsodeep.report.timing import best_times, one_thread
+from notsodeep.extras import available
+from notsodeep.progress import Progress, Report, reporter
+from notsodeep.study.kernels import Study
+from notsodeep.study.timing import best_times, predict, torch_on_one_thread
 
-__all__ = ["Comparison", "Trained", "compare", "possible", "predict"]
+__all__ = ["Comparison", "Trained", "comparable", "compare"]
 
 _TOLERANCE = 1e-4  # of the equilibrium: what DEQs are trained with in practice
 
@@ -97,15 +98,10 @@ class Comparison:
         }
 
 
-def possible(study: Study) -> bool:
+def comparable(study: Study) -> bool:
     """Whether there are labels, a finite-width equilibrium, and PyTorch."""
-    if study.data.labels is None or not study.deq.well_posed:
-        return False
-    try:
-        import notsodeep.nn  # noqa: F401
-    except ImportError:
-        return False
-    return True
+    there = available("torch") and available("safetensors")
+    return study.data.labels is not None and bool(study.deq.well_posed) and there
 
 
 def compare(
@@ -114,7 +110,7 @@ def compare(
     width: int = 256,
     epochs: int = 20,
     seed: int = 0,
-    step: Callable[..., None] = lambda *_: None,
+    progress: Progress = None,
 ) -> Comparison:
     """Train both networks of a study on 70 % of its samples and test them on the rest, on one thread.
 
@@ -124,16 +120,16 @@ def compare(
         With labelled data.
     width, epochs, seed : int
         The same for both networks.
-    step : callable
-        Told what is going on, with the share that is done.
+    progress : bool, callable or None
+        See :func:`notsodeep.progress.reporter`.
     """
     if study.data.labels is None:
         raise InputError(f"data={study.data.name!r} has no labels; a comparison needs something to learn")
-    with one_thread():
-        return _compare(study, study.data.labels, width, epochs, seed, step)
+    with torch_on_one_thread(), reporter("training", progress=progress) as report:
+        return _compare(study, study.data.labels, width, epochs, seed, report)
 
 
-def _compare(study: Study, classes: Any, width: int, epochs: int, seed: int, step: Callable[..., None]) -> Comparison:
+def _compare(study: Study, classes: Any, width: int, epochs: int, seed: int, report: Report) -> Comparison:
     import torch
     from sklearn.model_selection import train_test_split
 
@@ -165,10 +161,10 @@ def _compare(study: Study, classes: Any, width: int, epochs: int, seed: int, ste
 
     histories = {}
     for name, network in networks.items():
-        text = f"training the {name} network"
-        histories[name] = train(network, epochs, partial(_report_epoch, step, text))
+        report.stage(f"training the {name} network")
+        histories[name] = train(network, epochs, report)
     sample = torch.as_tensor(X[held], dtype=torch.float32)
-    step("timing")
+    report.stage("timing")
     inference = best_times({name: partial(predict, network, sample) for name, network in networks.items()}, rounds=15)
     copies = {name: copy.deepcopy(network) for name, network in networks.items()}
     epoch = best_times({name: partial(train, copies[name], 1) for name in networks}, rounds=3)
@@ -190,15 +186,3 @@ def _compare(study: Study, classes: Any, width: int, epochs: int, seed: int, ste
         f"tested on {len(held)}; equilibria solved by Anderson's method to {_TOLERANCE:g}; one thread"
     )
     return Comparison(setting, trained["implicit"], trained["explicit"])
-
-
-def _report_epoch(step: Callable[..., None], text: str, epoch: Any, total: int) -> None:
-    step(text, epoch.epoch / total)
-
-
-def predict(network: Any, sample: Any) -> None:
-    """One forward pass, for timing."""
-    import torch
-
-    with torch.inference_mode():
-        network.eval()(sample)

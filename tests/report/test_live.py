@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from notsodeep import InputError
-from notsodeep.report.live import from_matplotlib
+from notsodeep.report.live import from_matplotlib, tell
 from notsodeep.report.page import Section, render
 from notsodeep.report.style import COLORS, style
 
@@ -20,7 +20,6 @@ X = np.array([1.0, 2.0, 4.0])
 def plt() -> Iterator[Any]:
     with style() as module:
         yield module
-        module.close("all")
 
 
 def only(figure: Any) -> tuple[list[dict[str, Any]], dict[str, Any]]:
@@ -98,3 +97,62 @@ def test_mathtext_becomes_letters(plt: Any) -> None:
     axis.set_title(r"$\|\Sigma-\bar{\Sigma}\|\,/\,\sigma_a^2$ \alpha")
     (plot,) = from_matplotlib(figure)
     assert plot.title == "‖Σ-Σ̄‖\u2009/\u2009σa2 α"
+
+
+def test_hollow_marks_keep_the_colour_of_their_edges_and_error_bars(plt: Any) -> None:
+    figure, axis = plt.subplots()
+    axis.errorbar(X, X, yerr=0.1, fmt="o", color=COLORS["explicit"], mfc="white")
+    (trace,), _ = only(figure)
+    assert trace["mode"] == "markers"
+    assert trace["marker"]["color"] == "var(--paper)"
+    assert trace["marker"]["line"]["color"] == trace["error_y"]["color"] == "var(--explicit)"
+
+
+def test_transparent_colours_of_the_style_follow_the_theme(plt: Any) -> None:
+    figure, axis = plt.subplots()
+    axis.stairs([1.0, 2.0], [0, 1, 2], fill=True, color=COLORS["implicit"], alpha=0.5, zorder=3)
+    axis.fill_between(X, X, color=COLORS["shade"], zorder=0)
+    (area, steps), _ = only(figure)  # the lowest first
+    assert area["fillcolor"] == "var(--shade)"
+    assert steps["fillcolor"] == "var(--implicit/80)"
+
+
+def test_equal_aspect_grids_and_labels_of_bars(plt: Any) -> None:
+    figure, (square, bars) = plt.subplots(1, 2)
+    square.plot(X, X)
+    square.set(aspect="equal")
+    bars.bar_label(bars.bar(["a", "b"], [10.0, 1000.0]), ["ten", "thousand"])
+    bars.set(yscale="log", ylim=(1, 1e4))
+    bars.grid(visible=False, axis="x")
+    plain, labelled = from_matplotlib(figure)
+    render("t", [Section("s", [plain, labelled])])
+    axes = plain.figure["layout"]
+    assert axes["yaxis"]["scaleanchor"] == "x"
+    assert axes["xaxis"]["constrain"] == axes["yaxis"]["constrain"] == "domain"
+    layout = labelled.figure["layout"]
+    assert [(one["x"], one["y"], one["text"]) for one in layout["annotations"]] == [(0, 1, "ten"), (1, 3, "thousand")]
+    assert (layout["xaxis"]["showgrid"], layout["yaxis"]["showgrid"]) == (False, True)
+
+
+def test_what_a_picture_does_not_show_is_told(plt: Any) -> None:
+    figure, axis = plt.subplots()
+    evil = ["<b>", "$x$\x1b"]
+    tell(axis.scatter([1, 2], [3, 4], s=9), hover="%{hovertext}: %{y}", text=evil)
+    tell(axis, alt="Two dots", caption="Of `two`.", height=200, ticks=dict(enumerate(evil)))
+    (plot,) = from_matplotlib(figure)
+    (dots,) = plot.figure["data"]
+    assert (plot.alt, plot.caption, plot.height) == ("Two dots", "Of `two`.", 200)
+    assert dots["hovertemplate"] == "%{hovertext}: %{y}<extra></extra>"
+    assert dots["hovertext"] == plot.figure["layout"]["yaxis"]["ticktext"] == ["&lt;b&gt;", "$x$\\x1b"]
+    assert dots["marker"]["size"] == 4.5
+    page = render("t", [Section("s", [plot])])
+    assert "<b>" not in page
+
+
+@pytest.mark.parametrize(("high", "step"), [(1e4, 1), (50, "D2"), (5, None)])
+def test_ticks_of_logarithmic_axes(plt: Any, high: float, step: Any) -> None:
+    figure, axis = plt.subplots()
+    axis.loglog([1, high], [1, high])
+    axis.set(xlim=(1, high))
+    _, layout = only(figure)
+    assert layout["xaxis"].get("dtick") == step

@@ -9,15 +9,18 @@ import pytest
 
 import notsodeep as nsd
 from notsodeep import data
-from notsodeep.report.compare import compare, possible
-from notsodeep.report.study import Study, study
+from notsodeep.study import Study, comparable, compare
 
 pytest.importorskip("torch")
 
 
+def study(found: data.Data, recurrent: float = 0.2) -> Study:
+    return Study.of(nsd.match(nsd.DEQ("relu", recurrent, 0.8), tau0=1.0), found)
+
+
 @pytest.fixture(scope="module")
 def digits() -> Study:
-    return study(nsd.DEQ("relu", 0.2, 0.8), data.subsample(data.load("digits"), 400))
+    return study(data.subsample(data.load("digits"), 400))
 
 
 def test_both_networks_learn_and_the_explicit_one_is_cheaper(digits: Study) -> None:
@@ -41,12 +44,12 @@ def test_the_same_seed_gives_the_same_networks(digits: Study) -> None:
 
 
 def test_what_cannot_be_compared(digits: Study) -> None:
-    assert possible(digits)
+    assert comparable(digits)
     rng = np.random.default_rng(0)
     unlabelled = data.Data("noise", rng.normal(size=(30, 40)))
-    plain = study(nsd.DEQ("relu", 0.2, 0.8), unlabelled)
-    assert not possible(plain)
+    plain = study(unlabelled)
+    assert not comparable(plain)
     with pytest.raises(nsd.InputError, match="has no labels"):
         compare(plain)
     labelled = data.Data("noise", unlabelled.X, np.arange(30) % 2)
-    assert not possible(study(nsd.DEQ("relu", 0.3, 0.8), labelled))  # no equilibrium is sure at finite width
+    assert not comparable(study(labelled, recurrent=0.3))  # no equilibrium is sure at finite width

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-__all__ = ["best_times", "one_thread"]
+__all__ = ["best_times", "predict", "torch_on_one_thread"]
 
 
 def best_times(calls: Mapping[str, Callable[[], Any]], rounds: int) -> dict[str, float]:
@@ -30,7 +30,7 @@ def best_times(calls: Mapping[str, Callable[[], Any]], rounds: int) -> dict[str,
 
 
 @contextmanager
-def one_thread() -> Iterator[None]:
+def torch_on_one_thread() -> Iterator[None]:
     """PyTorch on one thread inside: small networks would otherwise measure threads that wait for each other."""
     import torch
 
@@ -40,3 +40,11 @@ def one_thread() -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(threads)
+
+
+def predict(network: Any, sample: Any) -> None:
+    """One forward pass, for timing."""
+    import torch
+
+    with torch.inference_mode():
+        network.eval()(sample)
