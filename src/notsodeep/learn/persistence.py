@@ -145,7 +145,7 @@ def _encode(value: Any, name: str) -> Any:
     if isinstance(value, Solver):
         if type(value) not in _NAMES:
             raise InputError(f"solver={value!r} cannot be written to a file; use one of notsodeep.solvers")
-        options = {option: getattr(value, option) for option in _SOLVER_OPTIONS if option in vars(value)}
+        options = {part: _encode(getattr(value, part), part) for part in _SOLVER_OPTIONS if part in vars(value)}
         return {"name": _NAMES[type(value)], **options}
     if isinstance(value, DeepDEQ) or (isinstance(value, Explicit) and any(value.bias)):
         return value.to_dict()
