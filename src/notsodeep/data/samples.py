@@ -76,13 +76,13 @@ class Data:
         return Parts(self.X, self.labels, self.X_test, self.labels_test)
 
     def split(
-        self, share: float | None = None, *, train: int | None = None, test: int | None = None, seed: int = 0
+        self, test_share: float | None = None, *, train: int | None = None, test: int | None = None, seed: int = 0
     ) -> Data:
         """Hold out samples to test on, drawn at random; all else about the data stays.
 
         Parameters
         ----------
-        share : float, optional
+        test_share : float, optional
             Of the samples, to hold out. When absent, the set's own test part is used, or a quarter where it has none.
         train, test : int, optional
             Take so many samples of each part.
@@ -97,14 +97,14 @@ class Data:
         """
         from sklearn.model_selection import train_test_split
 
-        if share is not None and not 0 < real(share, "test_share") < 1:
-            raise InputError(f"test_share={share!r} must lie between 0 and 1")
-        usable = share is None and (self.labels is None or self.labels_test is not None)
+        if test_share is not None and not 0 < real(test_share, "test_share") < 1:
+            raise InputError(f"test_share={test_share!r} must lie between 0 and 1")
+        usable = test_share is None and (self.labels is None or self.labels_test is not None)
         rest = self.test if usable else None
         if rest is None:
             if len(self.X) < 2:
                 raise InputError(f"data={self.name!r} has only one sample; nothing is left to train on")
-            held = min(max(round((share or _SHARE) * len(self.X)), 1), len(self.X) - 1)
+            held = min(max(round((test_share or _SHARE) * len(self.X)), 1), len(self.X) - 1)
             stream = np.random.RandomState(np.random.PCG64(count(seed, "seed", 0)))  # a seed of any size
             kept, others = train_test_split(np.arange(len(self.X)), test_size=held, random_state=stream)
             part, rest = self._rows(np.sort(kept)), self._rows(np.sort(others))
