@@ -203,7 +203,7 @@ def test_finite_networks_have_these_kernels(name: str) -> None:
     ],
 )
 def test_four_numbers_describe_a_cell(name: str, kind: str) -> None:
-    """The distance between the kernel on a mixture and its equivalent falls like √(log n/n); a wrong number would stay."""
+    """The distance of the kernel on a mixture from its equivalent falls like √(log n/n); a wrong number would stay."""
     cell = DeepDEQ([Layer(v.activation, v.recurrent, v.input, 0.0, v.normalize, v.skip) for v in CELLS[name].layers])
     sizes, errors = (150, 750), []
     for n in sizes:

@@ -77,7 +77,7 @@ def test_match_options(run: Run, small: Path, options: tuple[str, ...]) -> None:
 
 
 def test_report(run: Run, small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("notsodeep.report.study._GAUSSIAN", (60, 80))  # the cloud in place of absent data
+    monkeypatch.setattr("notsodeep.study.kernels._GAUSSIAN", (60, 80))  # the cloud in place of absent data
     folder = tmp_path / "deep" / "report"
     assert run("match", "--data", small, "--report", folder).code == 0
     names = {path.name for path in folder.iterdir()}
@@ -92,7 +92,7 @@ def test_report(run: Run, small: Path, tmp_path: Path, monkeypatch: pytest.Monke
     assert network.to_dict() == content["match"]["network"]
     assert (folder / "index.html").read_text(encoding="utf-8").count(
         'class="plot"'
-    ) == 14  # test_report_page.py looks closer
+    ) == 14  # report/test_match_page.py looks closer
     shown = run("show", folder / "network.json", "--json")
     assert shown.json["formulas"] == content["formulas"]
     assert run("show", folder / "match.json", "--json").json == content
@@ -178,13 +178,17 @@ def test_the_commands_tell_of_compilation_too(
 ) -> None:
     import numba
 
+    from notsodeep import progress
+
+    monkeypatch.setattr(progress, "_is_terminal", lambda: True)
     monkeypatch.setenv("FORCE_COLOR", "1")
     fresh = numba.njit(lambda x: x + 1)
-    with console.progress("work"):
-        fresh(1)
-        fresh(1.0)
+    with console.progress("work") as report:
+        for value in (1, 1.0):
+            with progress.compilation(report):
+                fresh(value)
     assert capsys.readouterr().err.count("compiling kernels") == 1
-    with console.progress("work", quiet=True):
+    with console.progress("work", quiet=True) as report, progress.compilation(report):
         fresh(1j)
     assert capsys.readouterr().err == ""
 
@@ -192,7 +196,8 @@ def test_the_commands_tell_of_compilation_too(
 def test_names_are_no_markup(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A terminal's markup, ``[/x]``, and its emoji, ``:key:``, in the names of files, folders and classes."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("FORCE_COLOR", "1")  # a terminal, with bars
+    monkeypatch.setattr("notsodeep.progress._is_terminal", lambda: True)  # with bars
+    monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("COLUMNS", "200")
     place = Path("[") / "x] :key:"
     place.mkdir(parents=True)
@@ -340,7 +345,8 @@ def test_what_comes_into_a_report_during_the_work_is_kept(
 
     folder = tmp_path / "report"
     folder.mkdir()
-    monkeypatch.setattr(pictures, "draw", lambda *_: (folder / "thesis.tex").write_text("mine"))
+    plots = {name: [] for name in pictures.NAMES}
+    monkeypatch.setattr(pictures, "draw", lambda *_: (folder / "thesis.tex").write_text("mine") and plots)
     result = run("match", "--data", small, "--report", folder, "--no-train")
     assert result.code == 2
     assert "holds files that are not a report ('thesis.tex' for one)" in result.err

@@ -22,8 +22,8 @@ from notsodeep import InputError, data
 from notsodeep.data import catalog
 from notsodeep.data.formats import png
 from notsodeep.learn import DEQFeatures, DEQKernelClassifier, DEQKernelRegressor, load, persistence
-from notsodeep.learn.conjugate_gradients import ConjugateGradients
 from notsodeep.papers.trials import Trials
+from notsodeep.solvers.conjugate_gradients import ConjugateGradients
 
 SECONDS = 10.0  # of processor time for one file
 
@@ -295,10 +295,11 @@ def of_commands(run: Run, *words: str) -> Callable[[Path], None]:
 
 
 def match_content(path: Path) -> None:
-    from notsodeep.report.study import study
+    from notsodeep.study import Study
 
-    content = study(nsd.DEQ("relu", 0.2, 0.8), data.Data("d", X, np.repeat([0, 1], 6))).to_dict()
-    path.write_text(json.dumps({**content, "comparison": None}), encoding="utf-8")
+    found = Study.of(nsd.match(nsd.DEQ("relu", 0.2, 0.8), tau0=1.0), data.Data("d", X, np.repeat([0, 1], 6)))
+    content = {**found.to_dict(), "forecast": found.outlook.to_dict(), "comparison": None}
+    path.write_text(json.dumps(content), encoding="utf-8")
 
 
 MODELS = {

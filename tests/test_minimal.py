@@ -54,6 +54,7 @@ def test_the_core_works_without_extras() -> None:
             "data",
         ),
         ("from notsodeep.data.formats import png; png(b'', 'a.png')", "data"),
+        ("import notsodeep as nsd; nsd.match(nsd.DEQ('relu', 0.2, 0.8), tau0=1.0).report('/nowhere')", "report"),
         ("from notsodeep.report import pictures; pictures.draw(None, None, None)", "report"),
         ("from notsodeep.report.page import *; render('t', [Section('s', [Plot({}, alt='')])])", "report"),
     ],
@@ -77,5 +78,5 @@ def test_match_runs_without_extras_until_a_report_is_asked_for(tmp_path: object)
     assert result.returncode == 0, result.stderr
     result = run(start + f"main(['match', '--report', {str(tmp_path) + '/report'!r}])")
     assert result.returncode == 2
-    assert result.stderr.startswith("error: pictures need matplotlib")
+    assert result.stderr.startswith("error: pages and pictures need matplotlib")
     assert len(result.stderr.splitlines()) == 1

@@ -11,13 +11,13 @@ from tests.commands import Run
 
 import notsodeep as nsd
 from notsodeep import data
-from notsodeep.commands import match
 from notsodeep.data.catalog import CATALOG
 from notsodeep.papers.ling24_accuracy import title
 from notsodeep.papers.registry import ENTRIES
+from notsodeep.report import match
 from notsodeep.report.match_page import snippet
-from notsodeep.report.study import study
 from notsodeep.scale import StoredBlocks, distributed
+from notsodeep.study import Study
 
 WINDOWS = PureWindowsPath(r"C:\new\table")
 
@@ -32,7 +32,7 @@ def test_a_file_is_titled_without_its_folder(path: str) -> None:
 
 
 def test_code_for_readers_keeps_backslashes() -> None:
-    code = snippet(study(nsd.DEQ("relu", 0.2, 0.8), None), WINDOWS, str(WINDOWS / "X.npy"))  # type: ignore[arg-type]
+    code = snippet(Study.of(nsd.match(nsd.DEQ("relu", 0.2, 0.8), tau0=1.0)), WINDOWS, str(WINDOWS / "X.npy"))  # type: ignore[arg-type]
     strings = {node.value for node in ast.walk(ast.parse(code)) if isinstance(node, ast.Constant)}
     assert {str(WINDOWS / "network.json"), str(WINDOWS / "X.npy")} <= strings
 
@@ -40,7 +40,7 @@ def test_code_for_readers_keeps_backslashes() -> None:
 def test_code_for_readers_hides_nothing() -> None:
     """A mark of direction in a file name would show other code than is copied."""
     name = "a\u202e\x1b\u2066.npy"
-    code = snippet(study(nsd.DEQ("relu", 0.2, 0.8), None), Path("out"), name)  # type: ignore[arg-type]
+    code = snippet(Study.of(nsd.match(nsd.DEQ("relu", 0.2, 0.8), tau0=1.0)), Path("out"), name)
     assert code.replace("\n", "").isprintable()
     assert name in {node.value for node in ast.walk(ast.parse(code)) if isinstance(node, ast.Constant)}
 

@@ -97,9 +97,10 @@ def test_names_of_files_are_spelt_out(run: Run, tmp_path: Path) -> None:
 
 
 def test_bars_take_names_as_they_are(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr("notsodeep.progress._is_terminal", lambda: True)
     monkeypatch.setenv("FORCE_COLOR", "1")  # for rich, a terminal
-    with console.progress("[/x].zarr \x1b[2J") as step:
-        step("[/y].zarr \x1b[2J", 0.5)
+    with console.progress("[/x].zarr \x1b[2J") as report:
+        report.stage("[/y].zarr \x1b[2J")
     with reporter("[/z] \x1b[2J", 2, True) as report:
         report(1, 2)
     shown = capsys.readouterr().err

@@ -21,7 +21,6 @@ __all__ = [
     "choice",
     "count",
     "matrix",
-    "missing_extra",
     "nearest",
     "nonnegative",
     "positive",
@@ -29,6 +28,7 @@ __all__ = [
     "require_finite",
     "warn_assumption",
     "warn_convergence",
+    "warn_deprecated",
     "warn_ignored",
 ]
 
@@ -82,6 +82,11 @@ def warn_ignored(message: str) -> None:
     _warn(message, UserWarning)
 
 
+def warn_deprecated(message: str) -> None:
+    """Warn of a name or a parameter that will go."""
+    _warn(message, DeprecationWarning)
+
+
 def _warn(message: str, category: type[Warning]) -> None:
     """Warn at the first line outside this package and those that call it back; in a thread of theirs, at our line."""
     level, frame = 2, sys._getframe(2)
@@ -91,18 +96,6 @@ def _warn(message: str, category: type[Warning]) -> None:
             break
         level, frame = level + 1, frame.f_back
     warnings.warn(message, category, stacklevel=level + 1)
-
-
-def missing_extra(need: str, extra: str) -> MissingExtraError:
-    """Return the error for an absent dependency, with the line that installs it.
-
-    Examples
-    --------
-    >>> from notsodeep.checks import missing_extra
-    >>> print(missing_extra("pages need plotly", "report"))
-    pages need plotly; pip install "notsodeep[report]"
-    """
-    return MissingExtraError(f'{need}; pip install "notsodeep[{extra}]"')
 
 
 def nearest(name: object, options: Iterable[str]) -> str:

@@ -20,7 +20,8 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, TypeAlias
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,6 +34,9 @@ from notsodeep.gaussian import moments
 from notsodeep.highdim.coefficients import Weights, coefficients
 from notsodeep.highdim.statistics import Statistics
 from notsodeep.models import DEQ, Explicit
+
+if TYPE_CHECKING:
+    from notsodeep.report.match import Report
 
 __all__ = ["Match", "match"]
 
@@ -95,6 +99,31 @@ class Match:
     def missed(self) -> tuple[str, ...]:
         """Names of the numbers that do not agree."""
         return tuple(name for name, error in self.errors._asdict().items() if not error <= EXACT)
+
+    def report(self, directory: str | Path, X: Any = None, y: Any = None, **options: Any) -> Report:
+        """Write the report of ``notsodeep match --report``: a page, pictures, all numbers and the network.
+
+        Parameters
+        ----------
+        directory : str or Path
+            An earlier report there is replaced; a directory with any other file is refused.
+        X : array (n, p), Data or str, optional
+            Samples on which both kernels are compared: an array, or a data set or file as in
+            :func:`notsodeep.data.load`. They are centred and scaled to mean ‖x‖² = τ₀². A Gaussian cloud when absent.
+        y : array (n,), optional
+            Labels of an array.
+        options
+            `limit` (2000): use at most so many samples; `train` (True): train both networks where there are labels
+            and PyTorch; `source`: how the code on the page loads the data; `progress`.
+
+        Returns
+        -------
+        Report
+            Its ``page`` is the path of ``index.html``, its ``content`` that of ``match.json``.
+        """
+        from notsodeep.report.match import write_report
+
+        return write_report(self, directory, X, y, **options)
 
     def to_dict(self) -> dict[str, Any]:
         """Return a JSON-ready description."""

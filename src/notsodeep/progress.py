@@ -1,108 +1,187 @@
-"""Progress of long work: a bar on a terminal once it has lasted a moment, or the caller's own callback."""
+"""Progress of long work, in one protocol: work calls ``report(done, total)``.
+
+The report goes to the caller's own callable, to a bar on a terminal or in a notebook, to lines of text, or nowhere.
+"""
 
 from __future__ import annotations
 
+import numbers
+import operator
 import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from notsodeep.checks import InputError
+from notsodeep.extras import available
 from notsodeep.text import printable
 
-__all__ = ["Callback", "Progress", "compilation", "reporter"]
+__all__ = ["Callback", "Progress", "Report", "compilation", "reporter"]
 
-Callback: TypeAlias = Callable[[int, int], None]
+Callback: TypeAlias = Callable[[Any, int], None]
 Progress: TypeAlias = bool | Callback | None
+_Show: TypeAlias = Callable[[str, Any, int | None], None]
 
-_PATIENCE = 1.5  # seconds of silence before a bar appears
+_PATIENCE = 1.5  # seconds of silence before anything appears
 _COMPILING = "compiling kernels for their first use here; later runs may find them compiled"
 
 
+class Report:
+    """``report(done, total)`` moves the bar, ``report.stage(text)`` names what follows.
+
+    `done` is an integer, or an object with ``__index__`` whose text is shown: an epoch with its loss. A report is
+    itself a callable(done, total), so that work hands it on as the `progress` of its parts.
+    """
+
+    def __init__(self, text: str, show: _Show, note: Callable[[str], None]) -> None:
+        self._text, self._show, self._note = text, show, note
+        self._noted: set[str] = set()
+
+    def __call__(self, done: Any, total: int) -> None:
+        self._show(self._text, done, total)
+
+    def stage(self, text: str) -> None:
+        """Name the next part of the work, whose length is not known yet."""
+        self._text = text
+        self._show(text, None, None)
+
+    def note(self, text: str) -> None:
+        """Say something once, where a bar would be shown."""
+        if text not in self._noted:
+            self._noted.add(text)
+            self._note(text)
+
+
 @contextmanager
-def reporter(description: str, total: int, progress: Progress = None) -> Iterator[Callback]:
-    """Yield ``report(done, total)``.
+def reporter(
+    description: str, total: int | None = None, progress: Progress = None, *, patience: float = _PATIENCE
+) -> Iterator[Report]:
+    """Yield the :class:`Report` of one piece of work.
 
     Parameters
     ----------
     description : str
-    total : int
+    total : int, optional
+        Its length, where it is known before.
     progress : bool, callable or None
-        A callable receives (done, total). True shows a bar, False nothing; None shows one on a terminal
-        when the work lasts longer than a moment.
+        A callable receives (done, total). True shows a bar, or lines where the error stream is no terminal; False
+        shows nothing. None shows what True does on a terminal and in a notebook, once the work has lasted a moment.
+    patience : float
+        That moment, in seconds.
+
+    Examples
+    --------
+    >>> from notsodeep.progress import reporter
+    >>> with reporter("work", progress=lambda done, total: print(done, "of", total)) as report:
+    ...     report(1, 2)
+    1 of 2
     """
-    if callable(progress):
+    if isinstance(progress, Report):
         yield progress
-        return
-    if not _shown(progress):
-        yield _silent
-        return
+    elif callable(progress):
+        yield Report(description, lambda _, done, total: None if total is None else progress(done, total), _nothing)
+    elif not _shown(progress):
+        yield Report(description, _nothing, _nothing)
+    else:
+        display = _bar if _is_terminal() or (_in_notebook() and available("ipywidgets")) else _lines
+        with display(0.0 if progress else patience) as (show, note):
+            show(description, None if total is None else 0, total)
+            yield Report(description, show, note)
+
+
+@contextmanager
+def _bar(patience: float) -> Iterator[tuple[_Show, Callable[[str], None]]]:
+    """A bar that disappears when the work ends; Rich knows terminals and, with ipywidgets, notebooks."""
     from rich.console import Console
-    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import BarColumn, Progress, SpinnerColumn, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
-    columns = (TextColumn("{task.description}", markup=False), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
-    bar = Progress(*columns, console=Console(stderr=True), transient=True)
-    task = bar.add_task(printable(description), total=total)
+    words, left = TextColumn("{task.description}", markup=False), TimeRemainingColumn(elapsed_when_finished=True)
+    console = Console(stderr=True, markup=False, emoji=False, highlight=False)
+    bar = Progress(SpinnerColumn(), words, BarColumn(), TaskProgressColumn(), left, console=console, transient=True)
+    task = bar.add_task("", total=None)
     began = time.monotonic()
-    started = False
 
-    def report(done: int, total: int) -> None:
-        nonlocal started
-        if not started and (progress is True or time.monotonic() - began > _PATIENCE):
+    def show(text: str, done: Any, total: int | None) -> None:
+        bar.tasks[0].total = total  # `update` cannot forget a length
+        bar.update(task, description=printable(_described(text, done)), completed=operator.index(done or 0))
+        if not bar.live.is_started and time.monotonic() - began >= patience:
             bar.start()
-            started = True
-        bar.update(task, completed=done, total=total)
 
     try:
-        yield report
+        yield show, lambda text: console.print(text)  # a function: estimators that are cloned copy what they hold
     finally:
-        if started:
+        if bar.live.is_started:
             bar.stop()
 
 
 @contextmanager
-def compilation(progress: Progress = None, say: Callable[[str], None] | None = None) -> Iterator[None]:
+def _lines(patience: float) -> Iterator[tuple[_Show, Callable[[str], None]]]:
+    """A line for each stage and for each tenth of it."""
+    began, told = time.monotonic(), ""
+
+    def show(text: str, done: Any, total: int | None) -> None:
+        nonlocal told
+        tenth = f" {10 * (10 * operator.index(done) // total)} %" if total else ""
+        if told != text + tenth and time.monotonic() - began >= patience:
+            told = text + tenth
+            _to_stderr(_described(text, done) + tenth)
+
+    yield show, _to_stderr
+
+
+def _described(text: str, done: Any) -> str:
+    return text if done is None or isinstance(done, numbers.Integral) else f"{text}: {done}"
+
+
+@contextmanager
+def compilation(progress: Progress = None) -> Iterator[None]:
     """Say once if loops are compiled inside the block; nothing when they come from the cache.
 
     Parameters
     ----------
     progress : bool, callable or None
-        As in :func:`reporter`: the line goes to stderr where a bar would be shown. A callable knows only numbers, so
-        there is none.
-    say : callable, optional
-        Told the line instead.
+        As in :func:`reporter`: the line appears where a bar would. A callable of the caller knows only numbers.
     """
-    if say is None and (callable(progress) or not _shown(progress)):
+    if isinstance(progress, Report):
+        tell = progress.note
+    elif callable(progress) or not _shown(progress):
         yield
         return
-    tell = say or _to_stderr
+    else:
+        tell = Report("", _nothing, _to_stderr).note
     from numba.core import event
 
-    class Once(event.Listener):
-        told = False
-
+    class Listener(event.Listener):
         def on_start(self, event: object) -> None:
-            if not self.told:
-                self.told = True
-                tell(_COMPILING)
+            tell(_COMPILING)
 
         def on_end(self, event: object) -> None:
             pass
 
-    with event.install_listener("numba:compile", Once()):  # Numba tells of compilations, not of what it loads
+    with event.install_listener("numba:compile", Listener()):  # Numba tells of compilations, not of what it loads
         yield
 
 
 def _shown(progress: Progress) -> bool:
     if progress not in (None, True, False):
         raise InputError(f"progress={progress!r} must be True, False, None or a callable(done, total)")
-    return sys.stderr.isatty() if progress is None else bool(progress)
+    return _is_terminal() or _in_notebook() if progress is None else bool(progress)
+
+
+def _is_terminal() -> bool:
+    return sys.stderr.isatty()
+
+
+def _in_notebook() -> bool:
+    """Whether the code runs in the kernel of a notebook, which alone among IPython's shells has one."""
+    ask = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)
+    return hasattr(ask(), "kernel")
 
 
 def _to_stderr(text: str) -> None:
-    sys.stderr.write(f"{text}\n")
+    sys.stderr.write(f"{printable(text)}\n")
 
 
-def _silent(done: int, total: int) -> None:
+def _nothing(*_: Any) -> None:
     return None

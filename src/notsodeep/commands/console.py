@@ -7,14 +7,13 @@ import math
 import os
 import sys
 import textwrap
-from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich.console import Console, Group
-from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text
 from typer.core import TyperGroup
@@ -23,7 +22,7 @@ from notsodeep import files
 from notsodeep.activations import Activation, activation
 from notsodeep.checks import InputError, choice
 from notsodeep.data import NAMES
-from notsodeep.progress import compilation
+from notsodeep.progress import Report, reporter
 from notsodeep.text import printable
 
 __all__ = [
@@ -32,7 +31,6 @@ __all__ = [
     "Json",
     "Limit",
     "emit",
-    "new_directory",
     "new_file",
     "number",
     "parse_activation",
@@ -145,26 +143,9 @@ def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> 
     return Group(Text(printable(title, keep="\n"), style="bold"), result)
 
 
-@contextmanager
-def progress(description: str, *, quiet: bool = False) -> Iterator[Any]:
-    """Show a bar on a terminal's stderr, and nothing anywhere else.
-
-    Yields a function: ``step(text)`` names the current step, ``step(text, fraction)`` moves the bar.
-    """
-    console = terminal(stderr=True)
-    if quiet or not console.is_terminal:
-        yield lambda *_: None
-        return
-    columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), BarColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=console, transient=True) as bar:
-        task = bar.add_task(printable(description), total=None)
-
-        def step(text: str, fraction: float | None = None) -> None:
-            total = None if fraction is None else 1.0
-            bar.update(task, description=printable(text), total=total, completed=fraction)
-
-        with compilation(say=console.print):
-            yield step
+def progress(description: str, *, quiet: bool = False) -> AbstractContextManager[Report]:
+    """Show a bar on a terminal's stderr at once, and nothing anywhere else."""
+    return reporter(description, progress=False if quiet else None, patience=0.0)
 
 
 def parse_activation(name: str, parameters: Sequence[str]) -> Activation:
@@ -186,26 +167,3 @@ def new_file(path: Path, *, force: bool = False) -> None:
     """Refuse, before the work, a file that cannot be written or that is there already."""
     if os.path.lexists(files.writable(path, "out")) and not force:
         raise InputError(f"out={str(path)!r} exists already; pass --force to replace it")
-
-
-@contextmanager
-def new_directory(path: Path, marker: str, written: Collection[str]) -> Iterator[Path]:
-    """Yield an empty directory; it becomes `path` only when the block ends well.
-
-    An existing `path` is replaced if it is empty, or if it holds `marker` and nothing but files
-    that the command writes. Anything else is somebody's work and is refused.
-    """
-
-    def check(place: Path) -> None:
-        if place.is_dir() and (present := sorted(entry.name for entry in place.iterdir())):
-            strangers = [name for name in present if name not in written]
-            if marker not in present or strangers:
-                named = strangers[0] if strangers else present[0]
-                raise InputError(
-                    f"report={str(path)!r} holds files that are not a report ({named!r} for one), and a report "
-                    "replaces the whole directory; pass an empty or a new directory"
-                )
-
-    check(path)
-    with files.building(path, parameter="report", check=check) as fresh:
-        yield fresh

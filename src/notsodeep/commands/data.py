@@ -61,11 +61,7 @@ def fetch(
     """Fetch data sets into the cache, from the first source that gives the right bytes."""
     results = []
     for name in CATALOG if names == ["all"] else names:
-        with progress(f"fetching {name}", quiet=json) as step:
-
-            def report(done: int, total: int, name: str = name, step: Any = step) -> None:
-                step(f"fetching {name}", done / total)
-
+        with progress(f"fetching {name}", quiet=json) as report:
             found = datasets.fetch(name, cache=cache, force=force, progress=report)
         results.append(
             {

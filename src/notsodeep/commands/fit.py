@@ -56,6 +56,7 @@ def fit(
     """Fit a kernel machine and write it to a file."""
     from notsodeep.learn import DEQKernelClassifier, DEQKernelRegressor
     from notsodeep.learn.persistence import save
+    from notsodeep.solvers.shorthand import solver_with
 
     choice(task, TASKS, "task")
     if out.suffix.lower() != ".npz":
@@ -69,9 +70,7 @@ def fit(
         ridge=_ridge(ridge),
         normalize=normalize,
         dtype=dtype,
-        solver=solver,
-        directory=directory,
-        client=scheduler,
+        solver=solver_with(solver, directory=directory, client=scheduler),
         progress=False,
     )
     new_file(out, force=force)
@@ -82,14 +81,13 @@ def fit(
         loaded = loaded.split(test_share, seed=seed)
     y = labels_for(task, loaded.labels, loaded.name)
     began = time.perf_counter()
-    text = f"{kind} machine on {len(loaded.X)} samples"
-    with progress(text, quiet=json) as step:
-        machine.set_params(progress=lambda done, total: step(text, done / total)).fit(loaded.X, y)
+    with progress(f"{kind} machine on {len(loaded.X)} samples", quiet=json) as report:
+        machine.set_params(progress=report).fit(loaded.X, y)
     seconds = time.perf_counter() - began
     summary = {"out": str(out), "data": loaded.name, "task": task, **_facts(machine), "fit_seconds": seconds}
     if loaded.X_test is not None and loaded.labels_test is not None:
-        with progress(f"testing on {len(loaded.X_test)} samples", quiet=json):
-            machine.progress = False
+        with progress(f"testing on {len(loaded.X_test)} samples", quiet=json) as report:
+            machine.progress = report
             score = machine.score(loaded.X_test, labels_for(task, loaded.labels_test, loaded.name))
         summary |= {"test_samples": len(loaded.X_test), _SCORE[task]: float(score)}
     save(machine, out, parameter="out", new=not force)

@@ -18,7 +18,7 @@ from notsodeep.commands.console import DATA, Json, Limit, emit, new_file, parse_
 from notsodeep.models import DEQ, load_model
 from notsodeep.resources import available_memory, readable
 from notsodeep.scale import verify as check
-from notsodeep.scale.distributed import connect
+from notsodeep.scale.distributed import connected
 
 
 def kernel(
@@ -52,26 +52,19 @@ def kernel(
         load_model(model) if model else DEQ(parse_activation(activation, param or []), recurrent, input, bias)
     )
     summary: dict[str, Any] = {"out": str(out), "model": network.to_dict(), "kind": kind}
-    reports: list[tuple[int, int]] = []
 
     def compute(write: Callable[..., Any]) -> Any:
         X = data.subsample(data.load(source), limit).X
-        text = f"{kind} of {len(X)} samples"
-        with progress(text, quiet=json) as step:
-
-            def report(done: int, total: int) -> None:
-                reports.append((done, total))
-                step(text, done / max(total, 1))
-
+        with progress(f"{kind} of {len(X)} samples", quiet=json) as report:
             return write(X, kind=kind, dtype=dtype, progress=report)
 
     if suffix == ".zarr":
         if force:
             raise InputError(f"force is for .npy files; delete {str(out)!r} yourself if it is to be replaced")
-        with connect(scheduler) as client:
+        with connected(scheduler) as client:
             matrix = compute(partial(network.kernel, out=out, tile=tile, client=client))
         trace = float(matrix.diagonal().sum())
-        there, total = reports[0]  # of a store, the first report is what it had before
+        there, total = matrix.reused, len(matrix.store.tiles())
         summary["tiles"] = {"total": total, "reused": there, "computed": total - there}
     else:
         if tile is not None or scheduler is not None:
@@ -119,8 +112,8 @@ def verify(
     json: Json = False,
 ) -> None:
     """Check every tile of a kernel on disk; the command that wrote it computes damaged ones again, and only those."""
-    with progress(f"verify {store}", quiet=json) as step:
-        found = check(store, progress=lambda done, total: step(f"verify {store}", done / total))
+    with progress(f"verify {store}", quiet=json) as report:
+        found = check(store, progress=report)
     if json:
         emit({**asdict(found), "sound": found.sound})
     else:

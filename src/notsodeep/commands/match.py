@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json as json_module
 from collections.abc import Mapping
-from contextlib import nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
@@ -16,7 +14,6 @@ from notsodeep.commands.console import (
     Json,
     Limit,
     emit,
-    new_directory,
     parse_activation,
     progress,
     say,
@@ -24,17 +21,10 @@ from notsodeep.commands.console import (
     wrapped,
     wrapped_reason,
 )
+from notsodeep.matching import match as design
 from notsodeep.models import DEQ
+from notsodeep.study import Study, caveat
 
-if TYPE_CHECKING:
-    from notsodeep.report.compare import Comparison
-    from notsodeep.report.study import Study
-
-_PICTURES = ("closeness", "training", "activations", "spectra")
-_FILES = (
-    *("match.json", "network.json", "index.html"),
-    *(f"{name}.{kind}" for name in _PICTURES for kind in ("png", "svg")),
-)
 _REPORT_HELP = (
     "Write a page, pictures, numbers and the network into this directory. An earlier report there is replaced; "
     "a directory with any other file is refused."
@@ -67,55 +57,39 @@ def match(
     """Design the shallow explicit network that behaves like a deep equilibrium model."""
     deq = DEQ(parse_activation(activation, param or []), recurrent, input)
     loaded = None if data is None else datasets.subsample(datasets.load(data), limit)
-    if report is not None:
-        from notsodeep.report import pictures
-        from notsodeep.report.match_page import match_page
-        from notsodeep.report.page import require_plotly
-        from notsodeep.report.style import pyplot
-
-        pyplot()  # a missing extra is reported before the work, not after
-        require_plotly()
-        replaced = (report / "match.json").is_file()
-    with (
-        progress("reading", quiet=json) as step,
-        new_directory(report, "match.json", _FILES) if report else nullcontext() as folder,
-    ):
-        from notsodeep.report.study import study
-
-        result = study(deq, loaded, kind=kind, tau0=tau0, family=family, depth=depth, step=step)
-        content = result.to_dict()
-        comparison = _compare(result, step) if report and train else None
-        content["comparison"] = comparison.to_dict() if comparison else None
-        if folder is not None and report is not None:
-            step("drawing")
-            pictures.draw(result, comparison, folder)
-            result.network.save(folder / "network.json")
-            (folder / "match.json").write_text(json_module.dumps(content, indent=2, ensure_ascii=False) + "\n", "utf-8")
-            (folder / "index.html").write_text(match_page(result, comparison, report, data), "utf-8")
+    scale = tau0 if loaded is None else 1.0  # data is scaled so
+    with progress("designing the explicit network", quiet=json) as step:
+        found = design(deq, tau0=scale, kind=kind, family=family, depth=depth)
+        if report is None:
+            content = {**Study.of(found, loaded, progress=step).to_dict(), "comparison": None}
+        else:
+            written = found.report(report, loaded, train=train, source=data, progress=step)
+            content = written.content
     if json:
         emit({**content, "report": str(report) if report else None})
         return
     say(*describe(content))
     if report is not None:
         say(f"picture    {report / 'closeness.png'}")
-        say(f"report     {report / 'index.html'}" + (" (the earlier report was replaced)" if replaced else ""))
+        say(f"report     {written.page}" + (" (the earlier report was replaced)" if written.replaced else ""))
         say(f"network    {report / 'network.json'}")
-
-
-def _compare(result: Study, step: Any) -> Comparison | None:
-    from notsodeep.report.compare import compare, possible
-
-    return compare(result, step=step) if possible(result) else None
 
 
 def _percent(share: float) -> str:
     return f"{100 * share:.3g} %"
 
 
+def _forecast(content: Mapping[str, Any]) -> str:
+    """The best of the forecast accuracies of both networks, or why there are none."""
+    if content["obstacle"]:
+        return f"none of the accuracy: {content['obstacle']}"
+    best = {name: _percent(max(content[name]["accuracy"])) for name in ("implicit", "explicit")}
+    n = content["implicit"]["n"][0]
+    return f"{best['implicit']} accuracy with the implicit kernel, {best['explicit']} with the explicit one, n = {n}"
+
+
 def describe(content: Mapping[str, Any]) -> list[Any]:
     """What `match` found, as text and tables to print, from the numbers it writes to ``match.json``."""
-    from notsodeep.report.study import caveat
-
     facts, found = content["data"], content["match"]
     depth = found["depth"]
     rows = [
@@ -132,7 +106,11 @@ def describe(content: Mapping[str, Any]) -> list[Any]:
         f"explicit   {depth} hidden layer{'s' if depth > 1 else ''}",
         *(f"           σ{k}(x) = {formula}" for k, formula in enumerate(content["formulas"], 1)),
         *wrapped("data", f"{facts['name']}: {facts['samples']} samples × {facts['features']} features"),
-        *(["           centred, and scaled to mean ‖x‖² = 1, so that τ0 = 1"] if facts["prepared"] else []),
+        *(
+            [f"           centred, and scaled to mean ‖x‖² = τ0², τ0 = {found['tau0']:.6g}"]
+            if facts["prepared"]
+            else []
+        ),
         "",
         table(f"{found['kind']} coefficients", ("", "implicit", "explicit", "relative error"), rows),
         *wrapped("match", f"{verdict}; {limit}, these differ by {_percent(content['closeness'][0]['error'])}"),
@@ -142,6 +120,8 @@ def describe(content: Mapping[str, Any]) -> list[Any]:
     ]
     if closer := caveat(content["closeness"]):
         parts += wrapped("but", f"{closer}: four numbers do not say all about a kernel at this dimension")
+    if forecast := content.get("forecast"):
+        parts += ["", *wrapped("forecast", _forecast(forecast))]
     if comparison := content["comparison"]:
         parts += ["", *wrapped(None, f"{comparison['setting']}.")]
         parts.append(table("implicit vs explicit", comparison["columns"], comparison["rows"]))

@@ -49,9 +49,8 @@ def predict(
             f"{machine.n_features_in_}"
         )
     began = time.perf_counter()
-    text = f"predicting {len(chosen.X)} samples"
-    with progress(text, quiet=json) as step:
-        machine.progress = lambda done, total: step(text, done / total)
+    with progress(f"predicting {len(chosen.X)} samples", quiet=json) as report:
+        machine.progress = report
         answers = machine.predict(chosen.X)
         columns = machine.predict_proba(chosen.X) if proba else None
     summary: dict[str, Any] = {

@@ -71,8 +71,7 @@ def train(
         files.writable(out, "out")
     # of fresh weights, hence before training: a network that cannot be certified costs nothing
     certificate = _certify(plain, X, labels, width, seed) if certify else None
-    text = f"{model} on {source.name}"
-    with progress(text, quiet=json) as step, _later():
+    with progress(f"{model} on {source.name}", quiet=json) as report, _later():
         history = nn.fit(
             network,
             X,
@@ -86,7 +85,7 @@ def train(
             patience=patience,
             checkpoint=checkpoint,
             seed=seed,
-            progress=lambda epoch, total: step(f"{text}: {epoch}", epoch.epoch / total),
+            progress=report,
         )
     accuracy = _accuracy(network, X_test, labels_test)
     if out is not None:

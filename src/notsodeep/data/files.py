@@ -13,9 +13,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from notsodeep.checks import InputError, MissingExtraError, matrix, missing_extra
+from notsodeep.checks import InputError, MissingExtraError, matrix
 from notsodeep.data.formats import cifar_records, idx, pixels
 from notsodeep.data.samples import Data
+from notsodeep.extras import need
 from notsodeep.reading import Npz, affordable, content, npy_file, regular
 
 __all__ = ["ENDINGS", "read_path"]
@@ -141,11 +142,8 @@ def _table(rows: Iterator[list[str]], path: Path) -> _Arrays:
 
 
 def _parquet(path: Path) -> _Arrays:
-    try:
-        import pyarrow
-        import pyarrow.parquet
-    except ImportError:
-        raise missing_extra("Parquet files need pyarrow", "data") from None
+    pyarrow = need("pyarrow")
+    need("pyarrow.parquet")
     try:
         with pyarrow.parquet.ParquetFile(regular(path)) as file:
             described = file.metadata

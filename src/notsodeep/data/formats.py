@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from notsodeep.checks import InputError, missing_extra
+from notsodeep.checks import InputError
+from notsodeep.extras import need
 from notsodeep.reading import affordable
 
 __all__ = ["ImageSet", "cifar_records", "idx", "pixels", "png"]
@@ -78,10 +79,7 @@ def png(raw: bytes, name: str) -> Bytes:
     -------
     pixels : array (height, width, channels)
     """
-    try:
-        from PIL import Image
-    except ImportError:
-        raise missing_extra("pictures need Pillow", "data") from None
+    Image = need("PIL.Image")
     try:
         with warnings.catch_warnings(action="error"), Image.open(io.BytesIO(raw), formats=["PNG"]) as image:
             if image.mode not in ("L", "RGB"):

@@ -1,4 +1,7 @@
-"""What the theory asks of its inputs, as scikit-learn transformers: unit norm, τ0 = 1, white, unit pixels."""
+"""What the theory asks of its inputs: unit norm, τ0 = 1, white, unit pixels.
+
+As scikit-learn transformers, and as the :class:`Preparation` that a kernel machine keeps of its training rows.
+"""
 
 from __future__ import annotations
 

@@ -1,12 +1,12 @@
 """PyTorch networks: the implicit DEQ, the explicit network that replaces it, and what lies between."""
 
-from notsodeep.checks import missing_extra
+from notsodeep.extras import missing
 
 try:
     import safetensors  # noqa: F401
     import torch  # noqa: F401
-except ImportError as missing:
-    raise missing_extra(f"notsodeep.nn needs {missing.name}", "nn") from None
+except ImportError as error:
+    raise missing(error.name or "torch") from None
 
 from notsodeep.nn.activations import TensorActivation
 from notsodeep.nn.bridge import ModuleMatch, match_module

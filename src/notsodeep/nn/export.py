@@ -17,7 +17,8 @@ import torch
 
 from notsodeep import files
 from notsodeep.activations import Activation, PiecewiseLinear, Smooth
-from notsodeep.checks import InputError, choice, count, missing_extra, warn_convergence
+from notsodeep.checks import InputError, choice, count, warn_convergence
+from notsodeep.extras import need
 from notsodeep.models import DEQ, Explicit, model_from_dict
 from notsodeep.nn.activations import bends, require_registered
 from notsodeep.nn.networks import DEQNet, ExplicitNet
@@ -176,11 +177,8 @@ def export_onnx(net: ExplicitNet, path: str | Path) -> Path:
     """
     if not isinstance(net, ExplicitNet):
         raise InputError(f"net={type(net).__name__} must be an ExplicitNet; match a DEQ first (nn.match_module)")
-    try:
-        import onnx
-        from onnx import TensorProto, helper, numpy_helper
-    except ImportError as missing:
-        raise missing_extra(f"export_onnx needs {missing.name}", "nn") from None
+    onnx = need("onnx")
+    TensorProto, helper, numpy_helper = onnx.TensorProto, onnx.helper, onnx.numpy_helper
     graph = _Graph()
     value = "x"
     for weight, phi in zip(net.weights, net.explicit.activations, strict=True):

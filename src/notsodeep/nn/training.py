@@ -6,11 +6,11 @@ import hashlib
 import json
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import torch
 from numpy.typing import ArrayLike
@@ -20,6 +20,7 @@ from notsodeep import files
 from notsodeep.checks import InputError, NotConvergedError, choice, count, positive
 from notsodeep.nn.export import describe, packed, unpacked
 from notsodeep.nn.initialization import check_seed
+from notsodeep.progress import Progress, reporter
 
 __all__ = ["Epoch", "History", "fit"]
 
@@ -41,6 +42,9 @@ class Epoch:
     validation_loss: float | None
     validation_accuracy: float | None
     seconds: float
+
+    def __index__(self) -> int:
+        return self.epoch
 
     def __str__(self) -> str:
         parts = [f"epoch {self.epoch}", f"loss {self.loss:.4g}"]
@@ -71,9 +75,6 @@ class History:
     @property
     def last(self) -> Epoch:
         return self.epochs[-1]
-
-
-Progress: TypeAlias = bool | Callable[[Epoch, int], None] | None
 
 
 def fit(
@@ -117,7 +118,7 @@ def fit(
     seed : int
         Order of the samples.
     progress : bool, callable or None
-        True shows a bar, None only on a terminal; a callable receives (Epoch, epochs).
+        See :func:`notsodeep.progress.reporter`; a callable receives (Epoch, epochs).
 
     Returns
     -------
@@ -139,7 +140,7 @@ def fit(
     if checkpoint is not None:
         files.writable(checkpoint, "checkpoint")
         run.settings["data"] = _fingerprint([run.X, run.y, *(run.validation or ())])
-    with torch.random.fork_rng(devices=[]), _bar(progress, total) as report:
+    with torch.random.fork_rng(devices=[]), reporter("training", total, progress) as report:
         run.check_outputs()
         torch.manual_seed(seed)
         if checkpoint is not None and Path(checkpoint).exists():
@@ -419,24 +420,3 @@ def _fingerprint(tensors: Sequence[Tensor]) -> str:
         digest.update(str((tensor.dtype, tuple(tensor.shape))).encode())
         digest.update(tensor.detach().cpu().contiguous().numpy().tobytes())
     return digest.hexdigest()
-
-
-@contextmanager
-def _bar(progress: Progress, total: int) -> Iterator[Callable[[Epoch, int], None]]:
-    """A bar on stderr with the last epoch's numbers, the caller's own callback, or nothing."""
-    if callable(progress):
-        yield progress
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
-    from rich.progress import Progress as Bar
-
-    console = Console(stderr=True)
-    if progress is False or (progress is None and not console.is_terminal):
-        yield lambda epoch, total: None
-        return
-    with Bar(
-        BarColumn(), TextColumn("{task.description}", markup=False), TimeRemainingColumn(), console=console
-    ) as bar:
-        task = bar.add_task("training", total=total)
-        yield lambda epoch, total: bar.update(task, completed=epoch.epoch, description=str(epoch))

@@ -42,7 +42,7 @@ def draw(plt: Any, rows: Sequence[Row]) -> Any:
     axes[0, 0].set_ylabel("accuracy of new samples, %")
     axes[1, 0].set_ylabel("accuracy of new samples, %")
     figure.legend(
-        *_legend(plt, max(row["width"] for row in rows if row["panel"] != "width")), loc="outside lower center", ncols=4
+        *_legend(max(row["width"] for row in rows if row["panel"] != "width")), loc="outside lower center", ncols=4
     )
     return figure
 
@@ -101,6 +101,7 @@ def _dots(
         *(x, values, halves),
         **{**look, "ls": "none", "ms": 6, "capsize": 3, "elinewidth": 1.2},
         mfc="white" if hollow else look["color"],
+        label=f"{_LABEL[network]}{', finite width' if hollow else ''}",
     )
 
 
@@ -119,9 +120,11 @@ def _scatter(axis: Any, rows: Sequence[Row]) -> None:
     axis.set(xlabel="predicted accuracy, %", ylabel="measured accuracy, %", title="all of them", aspect="equal")
 
 
-def _legend(plt: Any, width: int) -> tuple[list[Any], list[str]]:
+def _legend(width: int) -> tuple[list[Any], list[str]]:
+    from matplotlib.lines import Line2D
+
     def mark(**look: Any) -> Any:
-        return plt.Line2D([], [], **look)
+        return Line2D([], [], **look)
 
     handles = [mark(**look, ls="none", ms=6) for look in _LOOK.values()]
     labels = [_LABEL[network] for network in _LOOK]

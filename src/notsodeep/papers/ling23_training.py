@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from notsodeep.checks import InputError
+from notsodeep.norms import spectral_norm
 from notsodeep.papers.entry import Check, Entry, Judgement, Row, Settings, select
 from notsodeep.papers.samples import labelled
-from notsodeep.report.study import spectral_norm
 from notsodeep.report.style import COLORS
 
 __all__ = ["ENTRIES"]

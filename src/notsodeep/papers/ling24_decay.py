@@ -9,12 +9,12 @@ from typing import Any
 from notsodeep.activations import Activation, activation
 from notsodeep.highdim import equivalent
 from notsodeep.models import DEQ
+from notsodeep.norms import spectral_norm
 from notsodeep.papers.entry import Check, Entry, Judgement, Row, Settings, select
 from notsodeep.papers.figures import SERIES, error_axis, plot_curve
 from notsodeep.papers.finite_width import estimated_kernel
 from notsodeep.papers.samples import draw as draw_samples
 from notsodeep.papers.summary import slope
-from notsodeep.report.study import spectral_norm
 
 __all__ = ["ENTRIES"]
 

@@ -12,9 +12,8 @@ from notsodeep.papers.ling24_accuracy import title
 from notsodeep.papers.networks import TOLERANCE, build
 from notsodeep.papers.samples import fingerprint, split
 from notsodeep.papers.summary import mean
-from notsodeep.report.compare import predict
 from notsodeep.report.style import COLORS, plain_log_ticks
-from notsodeep.report.timing import best_times, one_thread
+from notsodeep.study.timing import best_times, predict, torch_on_one_thread
 
 __all__ = ["ENTRIES"]
 
@@ -67,7 +66,7 @@ def measure(
         nn.fit(network, X, part.labels, epochs=1, batch_size=BATCH, lr=1e-6, progress=False)
 
     call = infer if job == "inference" else train
-    with one_thread():
+    with torch_on_one_thread():
         for network in networks.values():  # caches and threads warm up
             infer(network)
         times = best_times({who: partial(call, network) for who, network in networks.items()}, rounds)

@@ -17,7 +17,7 @@ from notsodeep.activations import Activation, activation
 from notsodeep.gaussian import expectation, moments
 from notsodeep.highdim import DEQCoefficients, Equivalent, Mixture, Statistics, Weights, coefficients
 from notsodeep.models import DEQ, Explicit
-from notsodeep.report.study import spectral_norm
+from notsodeep.norms import spectral_norm
 
 __all__ = [
     "ERRATA",

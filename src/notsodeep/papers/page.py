@@ -80,12 +80,8 @@ def _figure(entry: Entry, folder: Path) -> list[Part]:
     """The panels as live plots, two in a row; the picture where they hold what a live plot cannot show."""
     rows = own_json(folder / "data.json", list)
     with style() as plt:
-        drawn = entry.draw(plt, rows)
-        drawn.draw_without_rendering()  # limits and ticks settle
         try:
-            live = from_matplotlib(drawn)
+            live = from_matplotlib(entry.draw(plt, rows))
         except InputError:
             return [Picture(folder / "figure.png", f"{entry.name}: {entry.title}")]
-        finally:
-            plt.close(drawn)
     return [Row(live[start : start + 2]) for start in range(0, len(live), 2)]

@@ -13,12 +13,12 @@ from typing import Any
 
 from notsodeep import __version__, files
 from notsodeep.checks import InputError, MissingExtraError
+from notsodeep.extras import need
 from notsodeep.papers.entry import Entry, Row
 from notsodeep.papers.page import page
 from notsodeep.papers.trials import Trials, own_json
 from notsodeep.progress import Progress, reporter
-from notsodeep.report.page import require_plotly
-from notsodeep.report.style import pyplot, save, style
+from notsodeep.report.style import save, style
 from notsodeep.text import cell
 
 __all__ = ["collect", "reproduce", "reproduce_all"]
@@ -44,7 +44,7 @@ def reproduce(
     progress : bool, callable or None
         See :func:`notsodeep.progress.reporter`.
     """
-    pyplot()  # a missing extra is reported before the work, not after
+    need("matplotlib")  # a missing extra is reported before the work, not after
     sizes = entry.quick if quick else entry.full
     if data is not None:
         if not isinstance(sizes.get("data"), tuple):
@@ -102,7 +102,7 @@ def reproduce_all(
     record says why it could not run.
     """
     records: list[dict[str, Any]] = []
-    require_plotly()  # before the work, not after
+    need("plotly")  # before the work, not after
     chosen = list(entries)
     for entry in chosen:
         try:

@@ -1,1 +1,1 @@
-"""Studies of a match on data, and the pictures and pages that show them."""
+"""Pictures and self-contained HTML pages, and the report of a match."""

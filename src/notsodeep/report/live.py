@@ -1,4 +1,4 @@
-"""A Matplotlib figure made alive: its axes as interactive plots of a page."""
+"""Convert Matplotlib axes to the Plotly plots of a page."""
 
 from __future__ import annotations
 
@@ -11,16 +11,33 @@ from typing import Any
 import numpy as np
 
 from notsodeep.checks import InputError
+from notsodeep.extras import need
 from notsodeep.report.page import Plot, color
-from notsodeep.report.style import COLORS, pyplot
+from notsodeep.report.style import COLORS
+from notsodeep.text import printable
 
-__all__ = ["from_matplotlib"]
+__all__ = ["from_matplotlib", "tell"]
 
 _DASHES = {"-": "solid", "--": "dash", ":": "dot", "-.": "dashdot"}
 _SYMBOLS = {
     **{"o": "circle", "s": "square", "^": "triangle-up", "v": "triangle-down", "D": "diamond", ".": "circle"},
     **{"x": "x-thin", "+": "cross-thin", "_": "line-ew", "*": "star"},
 }
+
+
+def tell(artist: Any, **words: Any) -> Any:
+    """Say what a page shows and a picture does not, and return the artist.
+
+    Parameters
+    ----------
+    artist : Axes, or a line, scatter, image, step or bar container in it
+    words
+        Of axes: `alt`, `caption` and `height` as in :class:`notsodeep.report.page.Plot`, and `ticks`, the text at
+        some places of both axes. Of the others: `hover`, Plotly's template, and `text`, one for each mark, which the
+        template calls ``%{hovertext}``. Ticks and text may come from anywhere; they are shown as they are.
+    """
+    artist.live = words
+    return artist
 
 
 def from_matplotlib(figure: Any, *, height: int = 380) -> list[Plot]:
@@ -37,59 +54,99 @@ def from_matplotlib(figure: Any, *, height: int = 380) -> list[Plot]:
     ...     figure, axis = plt.subplots()
     ...     _ = axis.loglog([1, 10], [1, 0.1], label="∝ n$^{-1}$")
     ...     (plot,) = from_matplotlib(figure)
-    ...     plt.close(figure)
     >>> plot.figure["data"][0]["name"], plot.figure["layout"]["xaxis"]["type"]
     ('∝ n<sup>-1</sup>', 'log')
     """
-    pyplot()
+    need("matplotlib")
+    figure.draw_without_rendering()  # limits and ticks settle
     return [_plot(axis, height) for axis in figure.axes if axis.has_data() and axis.get_label() != "<colorbar>"]
 
 
 def _plot(axis: Any, height: int) -> Plot:
     data = _traces(axis)
     named = sum(trace["showlegend"] for trace in data)
-    layout = {
+    lines = math.ceil(named / 2)  # of the legend: two names a line fit a phone
+    words = {"height": height, "ticks": {}, **_told(axis)}
+    words["height"] += 20 * max(0, lines - 1)
+    sides = {
         "xaxis": _axis(axis.xaxis, axis.get_xlim(), axis.get_xscale(), axis.get_xlabel()),
         "yaxis": _axis(axis.yaxis, axis.get_ylim(), axis.get_yscale(), axis.get_ylabel()),
+    }
+    if ticks := words.pop("ticks"):
+        for side in sides.values():
+            side |= _ticks(ticks, [_verbatim(text) for text in ticks.values()])
+    if axis.get_aspect() != "auto":
+        sides["xaxis"] |= {"constrain": "domain"}
+        sides["yaxis"] |= {"constrain": "domain", "scaleanchor": "x"}
+    layout = {
+        **sides,
         "showlegend": named > 0,
         "barmode": "overlay",
-        "margin": {"t": 34 + 20 * math.ceil(named / 2)},  # two names a line fit a phone
+        "margin": {"t": 34 + 8 * (named > 0) + 20 * lines},
+        "annotations": _annotations(axis),
     }
     title = axis.get_title()
     alt = f"{title or 'Plot'}: {axis.get_ylabel() or 'values'} against {axis.get_xlabel() or 'position'}"
     names = ", ".join(dict.fromkeys(trace["name"] for trace in data if trace["showlegend"]))
-    return Plot(
-        {"data": data, "layout": layout}, _plain(alt + (f"; {names}" if names else "")), _plain(title), height=height
-    )
+    alt = _plain(alt + (f"; {names}" if names else ""))
+    return Plot({"data": data, "layout": layout}, title=_plain(title), **{"alt": alt, **words})
 
 
 def _axis(axis: Any, limits: tuple[float, float], scale: str, label: str) -> dict[str, Any]:
     from matplotlib.ticker import FixedLocator, NullLocator
 
     low, high = map(float, limits)
-    result: dict[str, Any] = {"title": {"text": _html(label)}}
+    result: dict[str, Any] = {"title": {"text": _html(label)}, "showgrid": axis.get_tick_params()["gridOn"]}
     if scale == "log":
-        result |= {"type": "log", "dtick": 1 if max(low, high) > 300 * min(low, high) else "D2", "tickformat": "~g"}
+        decades = abs(math.log10(high / low))
+        steps = (
+            {"dtick": 1 if decades > 2.5 else "D2"} if decades > 1 else {}
+        )  # 1, 10, 100, or 1, 2, 5, 10, or finer ones
+        result |= {"type": "log", "tickformat": "~g", **steps}
         low, high = np.log10([low, high]).tolist()
     elif scale != "linear":
         raise InputError(f"scale={scale!r} of an axis is not known to a live plot; use linear or log")
     if isinstance(axis.get_major_locator(), FixedLocator | NullLocator) or axis.units is not None:
         ticks = axis.get_majorticklocs()
-        result |= {
-            "tickmode": "array",
-            "tickvals": [float(tick) for tick in ticks],
-            "ticktext": [_html(text) for text in axis.get_major_formatter().format_ticks(ticks)],
-        }
+        result |= _ticks(ticks, [_html(text) for text in axis.get_major_formatter().format_ticks(ticks)])
     return {**result, "range": [low, high]}
 
 
+def _ticks(places: Any, text: list[str]) -> dict[str, Any]:
+    return {"tickmode": "array", "tickvals": [float(place) for place in places], "ticktext": text}
+
+
+def _annotations(axis: Any) -> list[dict[str, Any]]:
+    """What `annotate` and `bar_label` wrote above their points."""
+    from matplotlib.text import Annotation
+
+    scales = (axis.get_xscale(), axis.get_yscale())
+    found = []
+    for text in axis.texts:
+        if isinstance(text, Annotation):
+            place = [math.log10(one) if scale == "log" else one for one, scale in zip(text.xy, scales, strict=True)]
+            x, y = map(float, place)
+            found.append({"x": x, "y": y, "text": _html(text.get_text()), "showarrow": False, "yanchor": "bottom"})
+    return found
+
+
 def _traces(axis: Any) -> list[dict[str, Any]]:
+    """All that the axes show, the lowest first."""
     from matplotlib.collections import LineCollection, PathCollection, PolyCollection
     from matplotlib.container import BarContainer, ErrorbarContainer
     from matplotlib.patches import StepPatch
 
-    traces: list[dict[str, Any]] = []
+    traces: list[tuple[int, dict[str, Any]]] = []
     done: set[int] = set()
+
+    def add(artist: Any, trace: dict[str, Any], told: Any = None) -> None:
+        words = _told(artist if told is None else told)
+        if "hover" in words:
+            trace |= {"hovertemplate": f"{words['hover']}<extra></extra>", "hoverinfo": "all"}
+        if "text" in words:
+            trace["hovertext"] = [_verbatim(text) for text in words["text"]]
+        traces.append((math.floor(artist.get_zorder()), trace))  # error bars stand a tenth above their level
+
     for container in axis.containers:
         if isinstance(container, ErrorbarContainer):
             line, caps, bars = container.lines
@@ -99,17 +156,18 @@ def _traces(axis: Any) -> list[dict[str, Any]]:
             for side, spread in zip(sides, bars, strict=True):
                 ends = np.array(spread.get_segments())[:, :, "xy".index(side)]
                 halves = np.abs(ends[:, 1] - ends[:, 0]) / 2
-                trace[f"error_{side}"] = {"type": "data", "array": halves, "thickness": 1.2, "width": 3}
-            traces.append(trace)
+                bar = {"type": "data", "array": halves, "thickness": 1.2, "width": 3}
+                trace[f"error_{side}"] = {**bar, "color": trace["line"]["color"]}  # that of a hollow mark is its inside
+            add(line, trace, container)
         elif isinstance(container, BarContainer):
             done |= {id(part) for part in container.patches}
-            traces.append(_bars(container))
+            add(container.patches[0], _bars(container), container)
     for line in axis.lines:
         if id(line) not in done:
-            traces.append(_line(line, line.get_label()))
+            add(line, _line(line, line.get_label()))
     for patch in axis.patches:
         if isinstance(patch, StepPatch):
-            traces.append(_steps(patch))
+            add(patch, _steps(patch))
         elif id(patch) not in done:
             raise _unknown(patch)
     for part in axis.collections:
@@ -117,26 +175,32 @@ def _traces(axis: Any) -> list[dict[str, Any]]:
             continue
         if isinstance(part, PathCollection):
             x, y = np.asarray(part.get_offsets()).T
-            look = {"size": 6, "opacity": part.get_alpha() or 1, "color": _color(part.get_facecolor()[0])}
-            traces.append({**_scatter(part, x, y), "mode": "markers", "marker": look})
+            size = 1.5 * math.sqrt(part.get_sizes()[0])
+            look = {"size": size, "opacity": part.get_alpha() or 1, "color": _color(part.get_facecolor()[0])}
+            add(part, {**_scatter(part, x, y), "mode": "markers", "marker": look})
         elif isinstance(part, PolyCollection):
             for path in part.get_paths():
                 x, y = np.asarray(path.vertices).T
                 look = {"fill": "toself", "fillcolor": _faded(part.get_facecolor()[0], part.get_alpha())}
-                traces.append({**_scatter(part, x, y), "line": {"width": 0}, "hoverinfo": "skip", **look})
+                add(part, {**_scatter(part, x, y), "line": {"width": 0}, "hoverinfo": "skip", **look})
         elif not isinstance(part, LineCollection):
             raise _unknown(part)
         else:
             for x, y in (segment.T for segment in part.get_segments()):
                 look = {"color": _color(part.get_color()[0]), "width": 1.2}
-                traces.append({**_scatter(part, x, y), "line": look, "hoverinfo": "skip", "showlegend": False})
+                add(part, {**_scatter(part, x, y), "line": look, "hoverinfo": "skip", "showlegend": False})
     for image in axis.images:
         low, high = image.get_clim()
         shades = [[0, color("cold")], [0.5, color("middle")], [1, color("warm")]]
         values = np.asarray(image.get_array(), dtype=np.float32)
         heat = {"type": "heatmap", "z": values, "zmin": low, "zmax": high, "colorscale": shades}
-        traces.append({**heat, "name": "", "showlegend": False})
-    return traces
+        bar = {"thickness": 10, "outlinewidth": 0, "len": 0.8}
+        add(image, {**heat, "colorbar": bar, "name": "", "showlegend": False})
+    return [trace for _, trace in sorted(traces, key=lambda entry: entry[0])]
+
+
+def _told(artist: Any) -> dict[str, Any]:
+    return dict(getattr(artist, "live", {}))
 
 
 def _scatter(artist: Any, x: Any, y: Any, label: str | None = None) -> dict[str, Any]:
@@ -164,12 +228,16 @@ def _line(line: Any, label: str) -> dict[str, Any]:
     )
     mode = "+".join(name for name, there in (("lines", dash), ("markers", symbol)) if there) or "lines"
     trace = {**_scatter(line, x, y, label), "mode": mode, "line": {"color": tint, "dash": dash or "solid"}}
+    trace["opacity"] = line.get_alpha() or 1
     trace["line"]["width"] = float(line.get_linewidth())
     if symbol:
-        size = 1.3 * float(line.get_markersize())
-        trace["marker"] = {"symbol": symbol, "size": size, "color": tint, "line": {"color": tint, "width": 1.2}}
-    if line.get_alpha() is not None:
-        trace["opacity"] = float(line.get_alpha())
+        inside, edge = _color(line.get_markerfacecolor()), {"color": tint, "width": float(line.get_markeredgewidth())}
+        trace["marker"] = {
+            "symbol": symbol,
+            "size": 1.3 * float(line.get_markersize()),
+            "color": inside,
+            "line": edge,
+        }
     return trace
 
 
@@ -192,32 +260,35 @@ def _steps(patch: Any) -> dict[str, Any]:
     trace = _scatter(patch, edges, values)
     if patch.get_fill():
         look = {"fill": "tozeroy", "fillcolor": _faded(patch.get_facecolor(), patch.get_alpha())}
-        return {**trace, "line": {"shape": "hv", "width": 0}, **look}
+        return {**trace, "line": {"shape": "hv", "width": 0, "color": _color(patch.get_facecolor())}, **look}
     dash = _DASHES.get(patch.get_linestyle(), "dash" if isinstance(patch.get_linestyle(), tuple) else "solid")
     return {**trace, "line": {"shape": "hv", "color": _color(patch.get_edgecolor()), "width": 1.8, "dash": dash}}
 
 
 def _color(value: Any) -> str:
     """The name of a colour of the style, or its hexadecimal form."""
-    from matplotlib.colors import to_hex
-
-    text = to_hex(value).upper()
-    return next((color(name) for name, known in COLORS.items() if known.upper() == text), text)
+    return _faded(value, 1.0)
 
 
 def _faded(value: Any, alpha: float | None) -> str:
-    """With transparency, which only a colour spelt out can carry."""
-    from matplotlib.colors import to_rgba
+    """The same with its own transparency, or with another one."""
+    from matplotlib.colors import to_hex, to_rgba
 
     red, green, blue, strength = to_rgba(value, alpha)
-    if strength == 1:
-        return _color(value)
-    return f"rgba({255 * red:.0f},{255 * green:.0f},{255 * blue:.0f},{strength:.3g})"
+    text = to_hex(value).upper()
+    known = next((name for name, other in COLORS.items() if other.upper() == text), None)
+    if known is not None:
+        return color(known, strength)
+    return text if strength == 1 else f"rgba({255 * red:.0f},{255 * green:.0f},{255 * blue:.0f},{strength:.3g})"
+
+
+def _verbatim(text: str) -> str:
+    return escape(printable(text), quote=False)  # plotly.js knows some HTML
 
 
 def _html(text: str) -> str:
     """Mathtext as far as labels use it: Greek letters, powers, indices, bars, norms, thin spaces."""
-    text = escape(text, quote=False)  # plotly.js knows some HTML
+    text = escape(text, quote=False)
     if "$" in text:
         text = re.sub(r"\\([A-Za-z][a-z]+)", _greek, text).replace("\\,", "\u2009")
     text = re.sub(r"\\bar\{(\w)\}|\\bar (\w)", lambda m: f"{m[1] or m[2]}\u0304", text).replace("\\|", "‖")

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from notsodeep.report import plots, views
-from notsodeep.report.compare import Comparison
-from notsodeep.report.page import Code, Facts, Part, Prose, Row, Section, Table, plain, render
-from notsodeep.report.study import Study, caveat
+import numpy as np
+
+from notsodeep.report import views
+from notsodeep.report.page import Code, Facts, Part, Plot, Prose, Row, Section, Table, plain, render
+from notsodeep.study import Comparison, Outlook, Study, caveat
+from notsodeep.study.kernels import explicit_kind
 from notsodeep.text import printable
 
 __all__ = ["match_page", "snippet"]
@@ -23,7 +25,13 @@ _MEANING = {
 }
 
 
-def match_page(study: Study, comparison: Comparison | None, folder: Path, source: str | None = None) -> str:
+def match_page(
+    study: Study,
+    comparison: Comparison | None,
+    plots: Mapping[str, Sequence[Plot]],
+    folder: Path,
+    source: str | None = None,
+) -> str:
     """Return the page of a study.
 
     Parameters
@@ -31,6 +39,8 @@ def match_page(study: Study, comparison: Comparison | None, folder: Path, source
     study : Study
     comparison : Comparison or None
         The trained networks; without them the page has no section about training.
+    plots : mapping
+        From :func:`notsodeep.report.pictures.draw`.
     folder : Path
         Where ``network.json`` will lie, as the reader would type it.
     source : str, optional
@@ -39,10 +49,10 @@ def match_page(study: Study, comparison: Comparison | None, folder: Path, source
     content = study.to_dict()
     sections = [
         _implicit(study, content),
-        _explicit(study, content),
-        _closeness(study, content),
-        _spectra(study),
-        *([_training(comparison)] if comparison else []),
+        _explicit(study, content, plots["activations"]),
+        _closeness(study, content, plots["closeness"]),
+        _spectra(study, plots["spectra"]),
+        *([_training(comparison, plots["training"])] if comparison else []),
         _use(study, folder, source),
     ]
     lead: list[Part] = [
@@ -113,7 +123,7 @@ def _implicit(study: Study, content: Mapping[str, Any]) -> Section:
     )
 
 
-def _explicit(study: Study, content: Mapping[str, Any]) -> Section:
+def _explicit(study: Study, content: Mapping[str, Any], plots: Sequence[Plot]) -> Section:
     found, depth = study.match, study.network.depth
     marks = "⁰¹²³⁴⁵⁶⁷⁸⁹"
     states = ["x"] + [f"x⁽{marks[k]}⁾" for k in range(1, depth + 1)]
@@ -134,7 +144,7 @@ def _explicit(study: Study, content: Mapping[str, Any]) -> Section:
         "The explicit network designed for it",
         [
             Code("\n".join([*layers, f"f(x) = aᵀ {states[-1]}", "", *formulas])),
-            Row(plots.activations(study)),
+            Row(plots),
             Prose(
                 "In grey, the Gaussian density of the numbers each activation sees.\n\n"
                 f"On high-dimensional mixtures the `{found.kind}` kernel of a network depends on four numbers only. "
@@ -146,8 +156,8 @@ def _explicit(study: Study, content: Mapping[str, Any]) -> Section:
     )
 
 
-def _closeness(study: Study, content: Mapping[str, Any]) -> Section:
-    prepared = "The data were centred and scaled to mean ‖x‖² = 1. " if study.prepared else ""
+def _closeness(study: Study, content: Mapping[str, Any], plots: Sequence[Plot]) -> Section:
+    prepared = f"The data were centred and scaled to mean ‖x‖² = {study.tau0**2:.6g}. " if study.prepared else ""
     rows = [
         (entry.name, f"{100 * entry.error:.3g} %", f"{100 * entry.rescaled_error:.3g} %") for entry in study.closeness
     ]
@@ -166,17 +176,17 @@ def _closeness(study: Study, content: Mapping[str, Any]) -> Section:
                 if closer
                 else []
             ),
-            Row(plots.heat_maps(study)),
+            Row(plots[:3]),
             Prose(
                 "Every dot below is a pair of samples. A network that replaces the implicit one puts all dots on the "
                 "line."
             ),
-            Row(plots.pairs(study)),
+            Row(plots[3:]),
         ],
     )
 
 
-def _spectra(study: Study) -> Section:
+def _spectra(study: Study, plots: Sequence[Plot]) -> Section:
     n, p = study.data.X.shape
     note = views.caveat(study)
     text = (
@@ -185,17 +195,32 @@ def _spectra(study: Study) -> Section:
     )
     text += " is small, so only the large eigenvalues follow it." if note else f" = {p / n:.2g}."
     text += "".join(f" It also supposes rows of nearly equal norm, but {found}." for found in study.spectrum.caveats)
-    return Section("Spectra", [Prose(text), Row(plots.spectra(study))])
+    return Section("Spectra and forecast", [Prose(text), Row(plots[:2]), *_forecast(study.outlook, plots[2:])])
 
 
-def _training(comparison: Comparison) -> Section:
+def _forecast(outlook: Outlook, plots: Sequence[Plot]) -> list[Part]:
+    if outlook.implicit is None or outlook.explicit is None:
+        return [Prose(f"No forecast of the accuracy: {plain(outlook.obstacle)}.")]
+    text = (
+        "The four numbers also forecast the accuracy of kernel ridge classification, before anything is trained. The "
+        "plot shows forecasts from a part of the samples, and what the exact kernels reach on the others."
+    )
+    rows = []
+    for name, one in (("implicit", outlook.implicit), ("explicit", outlook.explicit)):
+        best = int(np.argmax(one.accuracy))
+        rows.append((name, f"{100 * one.accuracy[best]:.2f} %", f"{one.ridge[best]:.3g}"))
+    caption = f"Forecasts for {outlook.implicit.n[0]} training samples, each at the best of the ridges."
+    return [Prose(text), Row([*plots, Table(("kernel", "accuracy", "ridge"), rows, caption)])]
+
+
+def _training(comparison: Comparison, plots: Sequence[Plot]) -> Section:
     content = comparison.to_dict()
     return Section(
         "Accuracy and cost",
         [
             Prose(f"{plain(content['setting'])}."),
             Table(content["columns"], content["rows"]),
-            Row(plots.training(comparison)),
+            Row(plots),
         ],
     )
 
@@ -203,11 +228,10 @@ def _training(comparison: Comparison) -> Section:
 def snippet(study: Study, folder: Path, source: str | None = None) -> str:
     """Code that loads the designed network and uses it, as it stands."""
     load = f"data.load({_quoted(source)}).X" if source else "np.random.default_rng(0).normal(size=(400, 500))"
-    if study.prepared or study.tau0 == 1.0:
+    if study.tau0 == 1.0:
         prepare = f"X = data.prepare({load})  # centred, mean ‖x‖² = 1"
     else:
         prepare = f"X = {study.tau0!r} * data.prepare({load})  # centred, mean ‖x‖² = τ0²"
-    kind = "ck" if study.match.kind in ("ck", "nngp") else "ntk"
     classes = 1 if study.data.labels is None else len(set(study.data.labels.tolist()))
     numpy = [] if source else ["import numpy as np"]
     lines = [
@@ -218,7 +242,7 @@ def snippet(study: Study, folder: Path, source: str | None = None) -> str:
         "",
         f"network = nsd.load_model({_quoted(str(folder / 'network.json'))})",
         prepare,
-        f'K = network.kernel(X, kind="{kind}")  # its exact infinite-width kernel',
+        f'K = network.kernel(X, kind="{explicit_kind(study.match)}")  # its exact infinite-width kernel',
         "",
         "# a PyTorch module of any width, to train like any other",
         f"net = nn.ExplicitNet(network, in_features=X.shape[1], width=1024, out_features={classes})",

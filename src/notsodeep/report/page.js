@@ -62,7 +62,8 @@
 
   // colours written as var(--name) become those of the theme; plotly.js does not know CSS variables
   function painted(value, style) {
-    if (typeof value === "string") return value.replace(/var\((--[\w-]+)\)/g, (_, name) => style.getPropertyValue(name).trim());
+    if (typeof value === "string") return value.replace(/var\((--[\w-]+)(?:\/([0-9a-f]{2}))?\)/g,
+      (_, name, alpha = "") => style.getPropertyValue(name).trim() + alpha);  // #rrggbb, #rrggbbaa
     if (Array.isArray(value)) return value.map(one => painted(one, style));
     if (value && typeof value === "object") return Object.fromEntries(Object.entries(value).map(([k, v]) => [k, painted(v, style)]));
     return value;

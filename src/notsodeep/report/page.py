@@ -24,7 +24,8 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from notsodeep import __version__
-from notsodeep.checks import InputError, missing_extra
+from notsodeep.checks import InputError
+from notsodeep.extras import need
 from notsodeep.report.style import THEMES
 from notsodeep.text import printable
 
@@ -39,18 +40,18 @@ _ADDRESS = re.compile(r"https?://[^\x00-\x20]+|(?![/\\]{2})[^:\\\x00-\x20\x7f]+"
 _FORMATS = {".png": "image/png", ".svg": "image/svg+xml", ".jpg": "image/jpeg"}
 
 
-def color(name: str) -> str:
-    """The colour called `name` in the style, in whichever theme the page is read.
+def color(name: str, alpha: float = 1.0) -> str:
+    """The colour called `name` in the style, in whichever theme the page is read; `alpha` below 1 is transparent.
 
     Examples
     --------
     >>> from notsodeep.report.page import color
-    >>> color("implicit")
-    'var(--implicit)'
+    >>> color("implicit"), color("implicit", alpha=0.5)
+    ('var(--implicit)', 'var(--implicit/80)')
     """
     if name not in THEMES["light"]:
         raise InputError(f"color={name!r} is not in the style (choose from {', '.join(THEMES['light'])})")
-    return f"var(--{name})"
+    return f"var(--{name})" if alpha == 1 else f"var(--{name}/{round(255 * alpha):02x})"
 
 
 def plain(text: object) -> str:
@@ -264,30 +265,17 @@ def _data_address(path: Path) -> str:
 
 def _json(figure: Any) -> str:
     """Check the figure and write it; arrays become base64, and no text can act on the page it stands in."""
-    require_plotly()
-    from plotly import graph_objects, io
-
     if isinstance(figure, Mapping):
-        figure = graph_objects.Figure(figure)
-    content = json.loads(io.to_json(figure, validate=False, engine="json"))
+        figure = need("plotly.graph_objects").Figure(figure)
+    content = json.loads(need("plotly.io").to_json(figure, validate=False, engine="json"))
     content["layout"].pop("template", None)  # the page has its own
     text = json.dumps(content, ensure_ascii=False, separators=(",", ":"))
     return re.sub("[<>&\u2028\u2029]", lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
-def require_plotly() -> None:
-    """Raise the one-line hint how to install Plotly where it is missing."""
-    try:
-        import plotly  # noqa: F401
-    except ImportError:
-        raise missing_extra("pages need plotly", "report") from None
-
-
 @cache
 def _plotly() -> str:
-    from plotly.offline import get_plotlyjs
-
-    return str(get_plotlyjs())
+    return str(need("plotly.offline").get_plotlyjs())
 
 
 @cache

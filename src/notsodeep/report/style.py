@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import ModuleType
+from types import SimpleNamespace
 from typing import Any
 
 from notsodeep import files
-from notsodeep.checks import missing_extra
+from notsodeep.extras import need
 
-__all__ = ["COLORS", "THEMES", "plain_log_ticks", "pyplot", "save", "style"]
+__all__ = ["COLORS", "THEMES", "plain_log_ticks", "save", "style"]
 
 # Okabe & Ito's palette, brighter on dark ground; the same thing has the same colour in every picture, plot and page
 THEMES: dict[str, dict[str, str]] = {
@@ -79,24 +79,19 @@ _SETTINGS: dict[str, Any] = {
 }
 
 
-def pyplot() -> ModuleType:
-    """Matplotlib without a window, or the one-line hint how to install it."""
-    try:
-        import matplotlib
-    except ImportError:
-        raise missing_extra("pictures need matplotlib", "report") from None
-    matplotlib.use("agg")
-    import matplotlib.pyplot as plt
-
-    return plt
-
-
 @contextmanager
-def style() -> Iterator[ModuleType]:
-    """Use the house style inside the block."""
-    plt = pyplot()
-    with plt.rc_context(_SETTINGS):
-        yield plt
+def style() -> Iterator[Any]:
+    """Use the house style inside the block, and yield an object with Matplotlib's ``subplots``.
+
+    Its figures belong to no window and to nobody else: the caller's pyplot, in a notebook say, stays as it is.
+    """
+    with need("matplotlib").rc_context(_SETTINGS):
+        yield SimpleNamespace(subplots=_subplots)
+
+
+def _subplots(rows: int = 1, columns: int = 1, *, figsize: Any = None, layout: Any = None, **options: Any) -> Any:
+    figure = need("matplotlib.figure").Figure(figsize=figsize, layout=layout)
+    return figure, figure.subplots(rows, columns, **options)
 
 
 def save(figure: Any, folder: Path, name: str) -> tuple[Path, Path]:
@@ -106,7 +101,6 @@ def save(figure: Any, folder: Path, name: str) -> tuple[Path, Path]:
         metadata = {"Date": None} if path.suffix == ".svg" else None
         with files.writing(path) as file:
             figure.savefig(file, format=path.suffix[1:], bbox_inches="tight", metadata=metadata)
-    pyplot().close(figure)
     return paths
 
 

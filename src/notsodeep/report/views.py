@@ -1,4 +1,4 @@
-"""What there is to see in a study, as arrays: pictures and plots only draw it."""
+"""What there is to see in a study, as arrays: pictures only draw it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from notsodeep.activations import Activation
 from notsodeep.gaussian import moments
-from notsodeep.report.study import Study
+from notsodeep.study import Study
 
 __all__ = [
     "HeatMaps",
@@ -19,12 +19,15 @@ __all__ = [
     "Largest",
     "Pairs",
     "Panel",
+    "Predictions",
+    "Ridges",
     "activations",
     "caveat",
     "heat_maps",
     "histogram",
     "largest",
     "pairs",
+    "ridges",
 ]
 
 Array = NDArray[Any]
@@ -136,6 +139,17 @@ class HeatMaps:
     bound: float
     labels: Array | None
 
+    @property
+    def ticks(self) -> dict[float, str]:
+        """Where each label stands, and its first letters; nothing where there are too many labels to read."""
+        if self.labels is None or len(names := np.unique(self.labels)) > 12:
+            return {}
+        return {float(np.flatnonzero(self.labels == name).mean()): _short(str(name)) for name in names}
+
+
+def _short(name: str) -> str:
+    return name if len(name) <= 16 else f"{name[:15]}…"
+
 
 def heat_maps(study: Study, count: int = 120) -> HeatMaps:
     """The kernels on `count` samples."""
@@ -151,10 +165,12 @@ def heat_maps(study: Study, count: int = 120) -> HeatMaps:
 
 @dataclass(frozen=True)
 class Pairs:
-    """Kernel entries of pairs of different samples: `implicit`, and one array for each explicit network."""
+    """Kernel entries of pairs of different samples: `implicit`, and one array for each explicit network.
 
-    first: Array
-    second: Array
+    `names` says for each pair which samples it is made of.
+    """
+
+    names: list[str]
     implicit: Array
     explicit: tuple[Array, ...]
     limits: tuple[float, float]
@@ -169,4 +185,40 @@ def pairs(study: Study, count: int) -> Pairs:
     explicit = tuple(entry.kernel[first, second] for entry in study.closeness)
     low, high = min(v.min() for v in (implicit, *explicit)), max(v.max() for v in (implicit, *explicit))
     margin = 0.04 * (high - low)
-    return Pairs(first, second, implicit, explicit, (float(low - margin), float(high + margin)))
+    labels = study.data.labels
+    samples = [f"{row}" if labels is None else f"{row} (label {labels[row]})" for row in range(len(study.kernel))]
+    names = [f"{samples[a]} and {samples[b]}" for a, b in zip(first, second, strict=True)]
+    return Pairs(names, implicit, explicit, (float(low - margin), float(high + margin)))
+
+
+@dataclass(frozen=True)
+class Predictions:
+    """Accuracies in percent: the forecast, the exact kernel's, and half the 95 % interval of the latter."""
+
+    predicted: Array
+    measured: Array
+    half: Array
+
+
+@dataclass(frozen=True)
+class Ridges:
+    """Forecasts of kernel ridge classification from `n` samples, checked on `tests` others, at each ridge."""
+
+    ridge: Array
+    n: int
+    tests: int
+    networks: dict[str, Predictions]
+
+
+def ridges(study: Study) -> Ridges | None:
+    """Forecasts for both networks, or None where there are none."""
+    both = {"implicit": study.outlook.implicit, "explicit": study.outlook.explicit}
+    checks = {name: one.check for name, one in both.items() if one is not None and one.check is not None}
+    if not checks:
+        return None
+    one = checks["implicit"]
+    networks = {
+        name: Predictions(100 * check.predicted, 100 * check.measured, 196 * check.error)
+        for name, check in checks.items()
+    }
+    return Ridges(one.ridge, one.n, one.tests, networks)

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from notsodeep import files
 from notsodeep.checks import InputError
-from notsodeep.scale.extra import need
+from notsodeep.extras import need
 
 __all__ = ["claim_of", "locked", "ours"]
 

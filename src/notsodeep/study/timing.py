@@ -1,0 +1,50 @@
+"""Times to be compared with each other: the best of interleaved rounds, to be taken on a quiet machine."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+__all__ = ["best_times", "predict", "torch_on_one_thread"]
+
+
+def best_times(calls: Mapping[str, Callable[[], Any]], rounds: int) -> dict[str, float]:
+    """Best seconds of each call, rounds interleaved, so that a slow moment does not hit one call alone.
+
+    Examples
+    --------
+    >>> from time import sleep
+    >>> times = best_times({"short": lambda: sleep(0.001), "long": lambda: sleep(0.02)}, rounds=2)
+    >>> times["short"] < times["long"]
+    True
+    """
+    best = dict.fromkeys(calls, float("inf"))
+    for _ in range(rounds):
+        for name, call in calls.items():
+            began = time.perf_counter()
+            call()
+            best[name] = min(best[name], time.perf_counter() - began)
+    return best
+
+
+@contextmanager
+def torch_on_one_thread() -> Iterator[None]:
+    """PyTorch on one thread inside: small networks would otherwise measure threads that wait for each other."""
+    import torch
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+
+
+def predict(network: Any, sample: Any) -> None:
+    """One forward pass, for timing."""
+    import torch
+
+    with torch.inference_mode():
+        network.eval()(sample)

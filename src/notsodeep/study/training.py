@@ -1,0 +1,188 @@
+"""Accuracy and cost of the implicit network and of the explicit one, trained alike."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from notsodeep.checks import InputError
+from notsodeep.extras import available
+from notsodeep.progress import Progress, Report, reporter
+from notsodeep.study.kernels import Study
+from notsodeep.study.timing import best_times, predict, torch_on_one_thread
+
+__all__ = ["Comparison", "Trained", "comparable", "compare"]
+
+_TOLERANCE = 1e-4  # of the equilibrium: what DEQs are trained with in practice
+
+
+@dataclass(frozen=True)
+class Trained:
+    """One network after training.
+
+    Attributes
+    ----------
+    name : str
+    parameters : int
+    test_accuracy : float
+    epoch_seconds : float
+        One more epoch; like the next, the best of several rounds that interleave the networks.
+    inference_ms : float
+        Milliseconds for a thousand samples.
+    evaluations : float
+        How often the hidden layer is evaluated for one prediction: solver iterations, or layers.
+    curve : tuple of float
+        Test accuracy after each epoch.
+    """
+
+    name: str
+    parameters: int
+    test_accuracy: float
+    epoch_seconds: float
+    inference_ms: float
+    evaluations: float
+    curve: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The two networks side by side, and how they were trained."""
+
+    setting: str
+    implicit: Trained
+    explicit: Trained
+
+    @property
+    def rows(self) -> list[tuple[str, str, str, str]]:
+        """What is compared, implicit, explicit, and their ratio."""
+        a, b = self.implicit, self.explicit
+
+        def ratio(one: float, other: float) -> str:
+            return f"{one / other:.1f}×"
+
+        return [
+            ("test accuracy", f"{100 * a.test_accuracy:.1f} %", f"{100 * b.test_accuracy:.1f} %", ""),
+            (
+                "hidden layers evaluated",
+                f"{a.evaluations:.3g}",
+                f"{b.evaluations:.3g}",
+                ratio(a.evaluations, b.evaluations),
+            ),
+            (
+                "inference, 1000 samples",
+                f"{a.inference_ms:.3g} ms",
+                f"{b.inference_ms:.3g} ms",
+                ratio(a.inference_ms, b.inference_ms),
+            ),
+            (
+                "one training epoch",
+                f"{a.epoch_seconds:.3g} s",
+                f"{b.epoch_seconds:.3g} s",
+                ratio(a.epoch_seconds, b.epoch_seconds),
+            ),
+            ("parameters", str(a.parameters), str(b.parameters), ""),
+        ]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the numbers and the table, JSON-ready."""
+        networks = {"implicit": self.implicit, "explicit": self.explicit}
+        return {
+            "setting": self.setting,
+            "columns": ["", "implicit", "explicit", "implicit / explicit"],
+            "rows": [list(row) for row in self.rows],
+            **{name: {**vars(one), "curve": list(one.curve)} for name, one in networks.items()},
+        }
+
+
+def comparable(study: Study) -> bool:
+    """Whether there are labels, a finite-width equilibrium, and PyTorch."""
+    there = available("torch") and available("safetensors")
+    return study.data.labels is not None and bool(study.deq.well_posed) and there
+
+
+def compare(
+    study: Study,
+    *,
+    width: int = 256,
+    epochs: int = 20,
+    seed: int = 0,
+    progress: Progress = None,
+) -> Comparison:
+    """Train both networks of a study on 70 % of its samples and test them on the rest, on one thread.
+
+    Parameters
+    ----------
+    study : Study
+        With labelled data.
+    width, epochs, seed : int
+        The same for both networks.
+    progress : bool, callable or None
+        See :func:`notsodeep.progress.reporter`.
+    """
+    if study.data.labels is None:
+        raise InputError(f"data={study.data.name!r} has no labels; a comparison needs something to learn")
+    with torch_on_one_thread(), reporter("training", progress=progress) as report:
+        return _compare(study, study.data.labels, width, epochs, seed, report)
+
+
+def _compare(study: Study, classes: Any, width: int, epochs: int, seed: int, report: Report) -> Comparison:
+    import torch
+    from sklearn.model_selection import train_test_split
+
+    from notsodeep import nn
+
+    names, labels = np.unique(classes, return_inverse=True)
+    kept, held = train_test_split(np.arange(len(labels)), test_size=0.3, random_state=seed, stratify=labels)
+    center = study.data.X[kept].mean(axis=0)
+    X = study.data.X - center
+    X /= np.sqrt(np.mean(np.sum(X[kept] ** 2, axis=1)))
+    shape = (X.shape[1], width, len(names))
+    networks: dict[str, Any] = {
+        "implicit": nn.DEQNet(study.deq.centered(1.0), *shape, tol=_TOLERANCE, seed=seed),
+        "explicit": nn.ExplicitNet(study.network, *shape, seed=seed),
+    }
+
+    def train(network: Any, epochs: int, progress: Any = False) -> nn.History:
+        return nn.fit(
+            network,
+            X[kept],
+            labels[kept],
+            epochs=epochs,
+            batch_size=64,
+            lr=3e-3,
+            validation=(X[held], labels[held]),
+            seed=seed,
+            progress=progress,
+        )
+
+    histories = {}
+    for name, network in networks.items():
+        report.stage(f"training the {name} network")
+        histories[name] = train(network, epochs, report)
+    sample = torch.as_tensor(X[held], dtype=torch.float32)
+    report.stage("timing")
+    inference = best_times({name: partial(predict, network, sample) for name, network in networks.items()}, rounds=15)
+    copies = {name: copy.deepcopy(network) for name, network in networks.items()}
+    epoch = best_times({name: partial(train, copies[name], 1) for name in networks}, rounds=3)
+    trained = {}
+    for name, network in networks.items():
+        epochs_done = histories[name].epochs
+        solve = getattr(network, "last_solve", None)
+        trained[name] = Trained(
+            name=name,
+            parameters=sum(parameter.numel() for parameter in network.parameters()),
+            test_accuracy=float(epochs_done[-1].validation_accuracy or 0.0),
+            epoch_seconds=epoch[name],
+            inference_ms=1e6 * inference[name] / len(held),
+            evaluations=study.network.depth if solve is None else float(solve.sample_iterations.float().mean()),
+            curve=tuple(float(one.validation_accuracy or 0.0) for one in epochs_done),
+        )
+    setting = (
+        f"Both networks {width} wide, trained for {epochs} epochs by Adam on {len(kept)} samples of {study.data.name}, "
+        f"tested on {len(held)}; equilibria solved by Anderson's method to {_TOLERANCE:g}; one thread"
+    )
+    return Comparison(setting, trained["implicit"], trained["explicit"])
