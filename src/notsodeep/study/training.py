@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-import numpy as np
-
 from notsodeep.checks import InputError
 from notsodeep.extras import available
 from notsodeep.models import DEQ
@@ -127,21 +125,17 @@ def compare(
     if study.data.labels is None:
         raise InputError(f"data={study.data.name!r} has no labels; a comparison needs something to learn")
     with torch_on_one_thread(), reporter("training", progress=progress) as report:
-        return _compare(study, study.data.labels, width, epochs, seed, report)
+        return _compare(study, width, epochs, seed, report)
 
 
-def _compare(study: Study, classes: Any, width: int, epochs: int, seed: int, report: Report) -> Comparison:
+def _compare(study: Study, width: int, epochs: int, seed: int, report: Report) -> Comparison:
     import torch
-    from sklearn.model_selection import train_test_split
 
     from notsodeep import nn
 
-    names, labels = np.unique(classes, return_inverse=True)
-    kept, held = train_test_split(np.arange(len(labels)), test_size=0.3, random_state=seed, stratify=labels)
-    center = study.data.X[kept].mean(axis=0)
-    X = study.data.X - center
-    X /= np.sqrt(np.mean(np.sum(X[kept] ** 2, axis=1)))
     assert isinstance(study.deq, DEQ)
+    data, names = study.data.split(0.3, seed=seed, stratify=True).prepared().numbered()
+    X, labels, X_test, labels_test = data.parts
     shape = (X.shape[1], width, len(names))
     networks: dict[str, Any] = {
         "implicit": nn.DEQNet(study.deq.centered(1.0), *shape, tol=_TOLERANCE, seed=seed),
@@ -151,12 +145,12 @@ def _compare(study: Study, classes: Any, width: int, epochs: int, seed: int, rep
     def train(network: Any, epochs: int, progress: Any = False) -> nn.History:
         return nn.fit(
             network,
-            X[kept],
-            labels[kept],
+            X,
+            labels,
             epochs=epochs,
             batch_size=64,
             lr=3e-3,
-            validation=(X[held], labels[held]),
+            validation=(X_test, labels_test),
             seed=seed,
             progress=progress,
         )
@@ -165,7 +159,7 @@ def _compare(study: Study, classes: Any, width: int, epochs: int, seed: int, rep
     for name, network in networks.items():
         report.stage(f"training the {name} network")
         histories[name] = train(network, epochs, report)
-    sample = torch.as_tensor(X[held], dtype=torch.float32)
+    sample = torch.as_tensor(X_test, dtype=torch.float32)
     report.stage("timing")
     inference = best_times({name: partial(predict, network, sample) for name, network in networks.items()}, rounds=15)
     copies = {name: copy.deepcopy(network) for name, network in networks.items()}
@@ -179,12 +173,12 @@ def _compare(study: Study, classes: Any, width: int, epochs: int, seed: int, rep
             parameters=sum(parameter.numel() for parameter in network.parameters()),
             test_accuracy=float(epochs_done[-1].validation_accuracy or 0.0),
             epoch_seconds=epoch[name],
-            inference_ms=1e6 * inference[name] / len(held),
+            inference_ms=1e6 * inference[name] / len(X_test),
             evaluations=study.network.depth if solve is None else float(solve.sample_iterations.float().mean()),
             curve=tuple(float(one.validation_accuracy or 0.0) for one in epochs_done),
         )
     setting = (
-        f"Both networks {width} wide, trained for {epochs} epochs by Adam on {len(kept)} samples of {study.data.name}, "
-        f"tested on {len(held)}; equilibria solved by Anderson's method to {_TOLERANCE:g}; one thread"
+        f"Both networks {width} wide, trained for {epochs} epochs by Adam on {len(X)} samples of {study.data.name}, "
+        f"tested on {len(X_test)}; equilibria solved by Anderson's method to {_TOLERANCE:g}; one thread"
     )
     return Comparison(setting, trained["implicit"], trained["explicit"])
