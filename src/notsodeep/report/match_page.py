@@ -11,7 +11,7 @@ import numpy as np
 
 from notsodeep.report import views
 from notsodeep.report.page import Code, Facts, Part, Plot, Prose, Row, Section, Table, plain, render
-from notsodeep.study import Comparison, Outlook, Study, caveat
+from notsodeep.study import Comparison, Outlook, Study, closer_network
 from notsodeep.study.kernels import explicit_kind
 from notsodeep.text import printable
 
@@ -161,7 +161,7 @@ def _closeness(study: Study, content: Mapping[str, Any], plots: Sequence[Plot]) 
     rows = [
         (entry.name, f"{100 * entry.error:.3g} %", f"{100 * entry.rescaled_error:.3g} %") for entry in study.closeness
     ]
-    closer = caveat(content["closeness"])
+    closer = closer_network(content["closeness"])
     return Section(
         "How close the kernels are",
         [
@@ -188,7 +188,7 @@ def _closeness(study: Study, content: Mapping[str, Any], plots: Sequence[Plot]) 
 
 def _spectra(study: Study, plots: Sequence[Plot]) -> Section:
     n, p = study.data.X.shape
-    note = views.caveat(study)
+    note = views.few_features(study)
     text = (
         "Eigenvalues of both exact kernels, of their high-dimensional equivalent, and of its limiting law with the "
         f"outliers it predicts. The theory supposes about as many features as samples; here p/n = {p}/{n}"

@@ -19,7 +19,7 @@ from notsodeep.models import DEQ, Explicit
 from notsodeep.norms import distance, rescaled_distance
 from notsodeep.progress import Progress, Report, reporter
 
-__all__ = ["Closeness", "Outlook", "Study", "caveat"]
+__all__ = ["Closeness", "Outlook", "Study", "closer_network"]
 
 Array = NDArray[np.float64]
 _GAUSSIAN = (400, 500)  # n and p of the cloud that stands in for absent data
@@ -211,16 +211,16 @@ def explicit_kind(match: Match) -> str:
     return "ck" if match.kind in ("ck", "nngp") else "ntk"
 
 
-def caveat(closeness: Sequence[Mapping[str, Any]]) -> str:
+def closer_network(closeness: Sequence[Mapping[str, Any]]) -> str:
     """Which plain network is closer on these data than the matched one, the first; empty if none is.
 
     Examples
     --------
-    >>> from notsodeep.study import caveat
+    >>> from notsodeep.study import closer_network
     >>> matched = {"network": "matched", "error": 0.04, "rescaled_error": 0.035}
-    >>> caveat([matched, {"network": "plain relu", "error": 0.8, "rescaled_error": 0.03}])
+    >>> closer_network([matched, {"network": "plain relu", "error": 0.8, "rescaled_error": 0.03}])
     'plain relu is closer on these data once rescaled (3 % against 3.5 %)'
-    >>> caveat([matched, {"network": "plain relu", "error": 0.8, "rescaled_error": 0.1}])
+    >>> closer_network([matched, {"network": "plain relu", "error": 0.8, "rescaled_error": 0.1}])
     ''
     """
     matched, *others = closeness
