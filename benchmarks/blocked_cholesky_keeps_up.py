@@ -15,7 +15,7 @@ import common
 import numpy as np
 import scipy.linalg
 
-from notsodeep.learn.cholesky import factorize
+from notsodeep.solvers import CholeskyFactor
 
 AREA = "solvers"
 SIZES = (8000, 16_000)
@@ -62,7 +62,7 @@ def measure(n: int, dtype: str, alone: bool) -> dict[str, Any]:
 
     def ours() -> None:
         np.copyto(work, K)
-        factorize(work, progress=False)
+        CholeskyFactor.of(work, progress=False)
 
     def lapack() -> None:
         np.copyto(work, K)
@@ -71,7 +71,7 @@ def measure(n: int, dtype: str, alone: bool) -> dict[str, Any]:
     candidates = {"ours": ours, "copy": lambda: np.copyto(work, K)} | ({} if alone else {"lapack": lapack})
     times = common.best_times(candidates, repeats=3, warmups=1)
     seconds = {name: seconds - times["copy"] for name, seconds in times.items()}
-    factor = factorize(K.copy(), progress=False)
+    factor = CholeskyFactor.of(K.copy(), progress=False)
     some = rng.choice(n, 200, replace=False)
     L = np.tril(factor._storage)[some].astype(np.float64)
     error = np.abs(L @ L.T - K[np.ix_(some, some)]).max() / K.diagonal().max()

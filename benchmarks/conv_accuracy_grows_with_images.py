@@ -148,7 +148,8 @@ def speed(n: int) -> float:
 
 def draws(K: np.ndarray, cross: np.ndarray, labels, labels_test, size: int) -> list[dict]:
     """Several draws of training images: the least ridge, and the one with the least leave-one-out error."""
-    from notsodeep.learn import MatrixBlocks, ridge_path
+    from notsodeep.kernels import MatrixBlocks
+    from notsodeep.solvers import ridge_path
 
     rng = np.random.default_rng(0)
     plain, chosen, ridges = [], [], []
@@ -185,7 +186,8 @@ def grown(K: np.ndarray, cross: np.ndarray, labels, labels_test) -> list[dict]:
 
 
 def solution(K: np.ndarray, labels, ridge: float) -> np.ndarray:
-    from notsodeep.learn import MatrixBlocks, solve
+    from notsodeep.kernels import MatrixBlocks
+    from notsodeep.solvers import solve
 
     return solve(MatrixBlocks(K, symmetric=True), one_hot(labels), ridge=ridge).coefficients
 

@@ -21,9 +21,9 @@ from kernel_cost_and_memory_are_quadratic import resident
 from kernel_reference import samples
 
 import notsodeep as nsd
-from notsodeep.kernels import blocks
-from notsodeep.learn import cholesky as in_place
-from notsodeep.scale import compute, factorize, product
+from notsodeep.kernels import kernel_matrix
+from notsodeep.scale import compute
+from notsodeep.solvers import CholeskyFactor, StoredFactor
 
 AREA = "scale"
 FEATURES = 784
@@ -46,15 +46,15 @@ def in_new(folder: Path, call: Callable[[Path], Any]) -> Callable[[], None]:
 
 def times(n: int, repeats: int, folder: Path) -> list[dict[str, Any]]:
     X, y = samples(n, FEATURES), np.ones((n, 1))
-    source = blocks(DEQ, X, kind="ntk")
+    source = kernel_matrix(DEQ, X, kind="ntk")
 
     def solve_inside() -> None:  # in place; LAPACK's own, with two threads, crashes at this size
         K = DEQ.kernel(X, kind="ntk")
         K[np.diag_indices(n)] += RIDGE
-        in_place.factorize(K, progress=False).solve(y)
+        CholeskyFactor.of(K, progress=False).solve(y)
 
     def solve_outside(path: Path) -> None:
-        factorize(source, RIDGE, path / "L.zarr").solve(y)
+        StoredFactor.of(source, RIDGE, path / "L.zarr").solve(y)
 
     rows = []
     for job, inside, outside in (
@@ -70,11 +70,11 @@ def times(n: int, repeats: int, folder: Path) -> list[dict[str, Any]]:
 
 def peak(job: str, n: int, folder: Path) -> dict[str, Any]:
     """Inside a process of its own."""
-    source = blocks(DEQ, samples(n, FEATURES), kind="ntk")
+    source = kernel_matrix(DEQ, samples(n, FEATURES), kind="ntk")
     if job == "factor":
-        factorize(source, RIDGE, folder / "L.zarr").solve(np.ones((n, 1)))
+        StoredFactor.of(source, RIDGE, folder / "L.zarr").solve(np.ones((n, 1)))
     else:
-        product(compute(source, folder / "K.zarr"), np.ones((n, 1)))
+        compute(source, folder / "K.zarr").product(np.ones((n, 1)))
     return {"job": f"peak memory: {job}", "n": n, "peak MB": resident("VmHWM")}
 
 

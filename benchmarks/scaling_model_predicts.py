@@ -26,11 +26,12 @@ import scipy.linalg
 from kernel_reference import samples
 
 import notsodeep as nsd
-from notsodeep.kernels import blocks
-from notsodeep.scale import compute, factorize, product
-from notsodeep.scale.products import multiply_tile
+from notsodeep.kernels import kernel_matrix
+from notsodeep.kernels.matrices import multiply
+from notsodeep.scale import compute
 from notsodeep.scale.store import TileStore
-from notsodeep.threads import executor
+from notsodeep.solvers import StoredFactor
+from notsodeep.threads import pool
 
 AREA = "scale"
 FEATURES, COLUMNS, TILE = 784, 10, 2000
@@ -41,7 +42,7 @@ TOLERANCE = 0.35
 
 def rates(tile: int, dtype: str, threads: int) -> dict[str, float]:
     """Seconds of a thread for each thing that is done with a tile, while all do the same."""
-    source = blocks(DEQ, samples(2 * tile, FEATURES), kind="ntk", dtype=dtype)
+    source = kernel_matrix(DEQ, samples(2 * tile, FEATURES), kind="ntk", dtype=dtype)
     span = slice(0, tile), slice(tile, 2 * tile)
     data, vectors = source.block(*span), np.ones((tile, COLUMNS))
     lower = np.tril(data) + np.eye(tile, dtype=dtype)
@@ -62,18 +63,18 @@ def rates(tile: int, dtype: str, threads: int) -> dict[str, float]:
             "diagonal": lambda worker: source.block(span[0], span[0], outs[worker]),
             "write": write,
             "read": lambda worker: store.read((worker, 0)),
-            "multiply": lambda _: multiply_tile(data, vectors, vectors),
+            "multiply": lambda _: multiply(data, vectors, vectors),
             "update": update,
             "solve": lambda _: scipy.linalg.solve_triangular(lower, data.T, lower=True, check_finite=False),
         }
-        with executor() as pool:
+        with pool() as crew:
 
             def together(job: Callable[[int], Any]) -> Callable[[], None]:
                 def several(worker: int) -> None:
                     for _ in range(TOGETHER):
                         job(worker)
 
-                return lambda: list(pool.map(several, range(threads)))
+                return lambda: list(crew.map(several, range(threads)))
 
             found = common.best_times({name: together(job) for name, job in jobs.items()}, repeats=5, budget=60)
     return {name: seconds / TOGETHER for name, seconds in found.items()}
@@ -98,15 +99,15 @@ def measure(job: str, n: int, tile: int, dtype: str) -> float:
 
 
 def once(job: str, n: int, tile: int, dtype: str) -> float:
-    source = blocks(DEQ, samples(n, FEATURES), kind="ntk", dtype=dtype)
+    source = kernel_matrix(DEQ, samples(n, FEATURES), kind="ntk", dtype=dtype)
     with tempfile.TemporaryDirectory() as folder:
         began = time.perf_counter()
         if job == "kernel":
             compute(source, Path(folder) / "K.zarr", tile=tile)
         elif job == "product":
-            product(source, np.ones((n, COLUMNS)))
+            source.product(np.ones((n, COLUMNS)), deterministic=True)
         else:
-            factorize(source, 0.1, Path(folder) / "L.zarr", tile=tile)
+            StoredFactor.of(source, 0.1, Path(folder) / "L.zarr", tile=tile)
         return time.perf_counter() - began
 
 

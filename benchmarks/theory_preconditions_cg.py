@@ -14,10 +14,9 @@ import numpy as np
 
 import notsodeep as nsd
 from notsodeep import data
-from notsodeep.kernels import KernelBlocks
-from notsodeep.learn import ConjugateGradients
-from notsodeep.learn.preconditioners import precondition
-from notsodeep.learn.products import MatrixBlocks, product
+from notsodeep.kernels import KernelBlocks, MatrixBlocks
+from notsodeep.solvers import ConjugateGradients
+from notsodeep.solvers.preconditioners import precondition
 
 AREA = "solvers"
 TOLERANCE = 1e-6
@@ -54,7 +53,7 @@ def measure(blocks: KernelBlocks, matrix: MatrixBlocks, Y: np.ndarray, kind: str
     began = time.perf_counter()
     inverse = precondition(blocks, np.zeros(len(Y)), kind)
     prepared = time.perf_counter()
-    cg = ConjugateGradients(lambda V: product(matrix, V, progress=False), Y, inverse)
+    cg = ConjugateGradients(matrix.__matmul__, Y, inverse)
     while cg.residual > TOLERANCE and cg.iteration < 3000:
         cg.step()
     ended = time.perf_counter()

@@ -18,9 +18,8 @@ import numpy as np
 from kernel_reference import samples
 
 import notsodeep as nsd
-from notsodeep.kernels import blocks
+from notsodeep.kernels import kernel_matrix
 from notsodeep.scale import compute
-from notsodeep.scale.store import side
 
 AREA = "scale"
 FEATURES = 3072
@@ -30,10 +29,10 @@ DEQ = nsd.DEQ("normalized_relu", recurrent=0.25, input=0.25, bias=0.5)
 
 def bare(count: int, tile: int) -> None:
     """On a worker: this many products of the size of a tile."""
-    from notsodeep.threads import one_thread_each
+    from notsodeep.threads import single_threaded
 
     left, right, out = np.ones((tile, FEATURES)), np.ones((tile, FEATURES)), np.empty((tile, tile))
-    with one_thread_each():
+    with single_threaded():
         for _ in range(count):
             np.matmul(left, right.T, out=out)
 
@@ -42,8 +41,8 @@ def run(quick: bool = False) -> dict[str, Any]:
     from distributed import Client, LocalCluster
 
     n = 3000 if quick else 16_000
-    source = blocks(DEQ, samples(n, FEATURES), kind="ntk")
-    tile = side(n)
+    source = kernel_matrix(DEQ, samples(n, FEATURES), kind="ntk")
+    tile = source.tile[0]
     tiles = -(-n // tile) * (-(-n // tile) + 1) // 2
     calls: dict[str, Callable[[], None]] = {}
     with ExitStack() as stack:

@@ -31,15 +31,15 @@ assumed price.
 import numpy as np
 import notsodeep as nsd
 from notsodeep.kernels import KernelBlocks
-from notsodeep.learn.out_of_core import solve_out_of_core
+from notsodeep.solvers import CG, OutOfCore, solve
 
 X, y = np.random.default_rng(0).standard_normal((1000, 20)), np.ones(1000)
 np.save("X.npy", X)
 deq = nsd.DEQ("normalized_relu", recurrent=0.25, input=0.25, bias=0.5)
 K = deq.kernel(X, kind="ntk", out="K.zarr")  # killed at any moment, the same call continues
 print(K, K[:2, :2], K.dask_array().chunksize)
-s = solve_out_of_core(K, y, ridge=0.1, directory="work")  # Cholesky on disk; method="cg" keeps nothing
-s = solve_out_of_core(KernelBlocks(deq, X, kind="ntk"), y, ridge=0.1, directory="work2", method="cg")
+s = solve(K, y, ridge=0.1, solver=OutOfCore("work"))  # Cholesky on disk
+s = solve(KernelBlocks(deq, X, kind="ntk"), y, ridge=0.1, solver=CG(memory=0))  # keeps nothing
 print(s.residual < 1e-6, s.method)
 ```
 
@@ -64,7 +64,7 @@ replaced under its writer ends the writer with one clear error. Links within the
 writing. Tiles are not forced to the platter one by one: what a power cut takes is found by its checksum. They are not
 compressed. Stores of notsodeep 0.1 can be read and verified (their tiles have a CRC-32C only) but not continued.
 
-The estimators do the same: `DEQKernelClassifier(solver="out_of_core", directory="work")` keeps its factor in `work`;
+The estimators do the same: `DEQKernelClassifier(solver=OutOfCore("work"))` keeps its factor in `work`;
 a killed fit continues when it is called again; `notsodeep fit` has `--solver out_of_core --directory work`.
 
 ## On a cluster
@@ -79,10 +79,10 @@ K = deq.kernel(X, kind="ntk", out="K.zarr", client=client)  # or: notsodeep kern
 The samples are sent to every worker once. Workers that see the directory write their tiles into it themselves; from
 the others the tiles are sent back and written by the caller, which a few workers are enough to saturate: give larger
 clusters a shared file system. Lost workers are survived. Bits are those of a local run on the same kind of processor,
-because BLAS always has one thread and tiles are what runs in parallel. With `solve_out_of_core(…, client=client)` the
-workers compute the kernel (`method="cholesky"`; the factor is then made by the caller) or the products of every
-iteration (`method="cg"`; only vectors travel). No port is opened unless you ask for a cluster; bind a local one to
-the loopback interface, `LocalCluster(host="127.0.0.1", dashboard_address="127.0.0.1:0")`.
+because BLAS runs single-threaded and tiles run in parallel. The workers of `OutOfCore("work", client)` compute the
+kernel (the factor is then made by the caller), those of `CG(client=client)` the products of every iteration (only
+vectors travel). No port is opened unless you ask for a cluster; bind a local one to the loopback interface,
+`LocalCluster(host="127.0.0.1", dashboard_address="127.0.0.1:0")`.
 """
 
 MODEL = """

@@ -19,13 +19,10 @@ ROOT = Path(__file__).resolve().parents[1]
 NUMERICAL = (
     *sorted(str(path.relative_to(ROOT)) for path in (ROOT / "tests").glob("test_kernels_*.py")),
     *sorted(str(path.relative_to(ROOT)) for path in (ROOT / "tests").glob("test_conv*.py")),
-    *(
-        f"tests/test_{name}.py"
-        for name in ("blocks", "gaussian", "coefficients", "equivalents", "spectrum", "matching")
-    ),
+    *(f"tests/test_{name}.py" for name in ("gaussian", "coefficients", "equivalents", "spectrum", "matching")),
     "tests/learn",
-    "tests/scale/test_factor.py",
-    "tests/scale/test_solve.py",
+    "tests/solvers",
+    "tests/scale/test_stored.py",
 )
 # the kernels that OpenBLAS has for x86-64, and the instructions that each needs beyond the common ones
 ALIASES = {"Katmai": "Prescott"}  # one set of kernels, named by the older processor

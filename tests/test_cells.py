@@ -187,6 +187,55 @@ def test_finite_networks_have_these_kernels(name: str) -> None:
     assert (allowed[0] <= 0.2 * theory[0][0, 0]).all()  # the comparison means something
 
 
+# --- in high dimension ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("three", "nngp"),
+        ("three", "ntk"),
+        ("rms", "ck"),
+        ("rms", "ntk"),
+        ("layer", "ck"),
+        ("layer", "ntk"),
+        ("skip", "ck"),
+    ],
+)
+def test_four_numbers_describe_a_cell(name: str, kind: str) -> None:
+    """The distance of the kernel on a mixture from its equivalent falls like √(log n/n); a wrong number would stay."""
+    cell = DeepDEQ([Layer(v.activation, v.recurrent, v.input, 0.0, v.normalize, v.skip) for v in CELLS[name].layers])
+    sizes, errors = (150, 750), []
+    for n in sizes:
+        p = n // 2
+        means = np.zeros((2, p))
+        means[0, 0] = 2.0
+        mixture = nsd.Mixture(means, [1.0, 1.0 + 2 / math.sqrt(p)], [0.4, 0.6])
+        found = []
+        for seed in range(2):
+            X, labels = mixture.sample(n, seed)
+            stats = mixture.statistics(X, labels)
+            K = cell.centered(stats.tau0).kernel(X, kind=kind)
+            M = nsd.equivalent(cell, X, stats, kind).dense()
+            found.append(np.linalg.norm(K - M, 2) / np.linalg.norm(K, 2))
+        errors.append(np.mean(found))
+    assert math.log(errors[1] / errors[0]) / math.log(sizes[1] / sizes[0]) < -0.28, errors
+
+
+def test_one_layer_has_the_coefficients_of_a_deq() -> None:
+    deq, cell = nsd.DEQ("swish", 0.2, 0.8), DeepDEQ([Layer("swish", 0.2, 0.8)])
+    for kind in cell.kinds:
+        np.testing.assert_allclose(
+            nsd.coefficients(cell, 1.3).weights(kind), nsd.coefficients(deq, 1.3).weights(kind), rtol=1e-13
+        )
+
+
+def test_a_cell_is_matched_by_an_explicit_network() -> None:
+    m = nsd.match(TWO, tau0=1.0, kind="ck")
+    assert m.exact
+    assert m.network.depth <= 3
+
+
 # --- descriptions and bad input ---------------------------------------------------------
 
 

@@ -13,10 +13,10 @@ from tests.conv_oracle import KINDS, POOLS, Tensor, oracle
 
 import notsodeep as nsd
 from notsodeep.checks import ConvergenceWarning, InputError
-from notsodeep.kernels.blocks import _ACCEPTABLE
 from notsodeep.kernels.conv import ConvBlocks
 from notsodeep.kernels.conv.geometry import Geometry
 from notsodeep.kernels.conv.pairs import BUFFERS
+from notsodeep.kernels.matrices import _ACCEPTABLE
 
 PAPER = nsd.ConvDEQ("normalized_relu", recurrent=0.65, input=0.35)
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
+from tests.commands import Run
 
 import notsodeep as nsd
 from notsodeep import InputError, data
@@ -88,6 +91,115 @@ def test_preparation_leaves_its_input_alone() -> None:
     np.testing.assert_array_equal(X, original)
     with pytest.raises(nsd.InputError, match="identical samples"):
         data.prepare(np.ones((3, 2)))
+
+
+def three_classes(n: int = 60, own_test: bool = False) -> data.Data:
+    rng = np.random.default_rng(0)
+    y = np.resize(["a", "b", "c"], n)
+    parts = (rng.normal(size=(10, 4)), np.resize(["b", "d"], 10)) if own_test else (None, None)
+    return data.Data(
+        "three", rng.normal(size=(n, 4)).astype(np.float32), y, *parts, image_shape=(2, 2, 1), source="here"
+    )
+
+
+def rows(X: Any) -> list[bytes]:
+    return [row.tobytes() for row in X]
+
+
+@pytest.mark.parametrize("share", [0.01, 0.25, 0.99, None])
+def test_a_split_loses_nothing(share: float | None) -> None:
+    whole = three_classes()
+    part = whole.split(share, seed=2**70)
+    assert (part.name, part.image_shape, part.source) == ("three", (2, 2, 1), "here")
+    assert part.images_test is not None
+    assert len(part.images_test) == max(1, round((share or 0.25) * 60))
+    labels = dict(zip(rows(whole.X), whole.labels, strict=True))
+    X, y, X_test, y_test = part.parts
+    found = zip(rows(np.concatenate([X, X_test])), [*y, *y_test], strict=True)
+    assert sorted(found) == sorted(labels.items())
+    again, other = whole.split(share, seed=2**70), whole.split(share, seed=1)
+    np.testing.assert_array_equal(again.X, part.X)
+    assert not np.array_equal(other.X_test, part.X_test)
+
+
+def test_a_part_that_everybody_tests_on_is_kept() -> None:
+    whole = three_classes(own_test=True)
+    assert rows(whole.split().X_test) == rows(whole.X_test)
+    part = whole.split(train=20, test=5)
+    assert set(rows(part.X)) < set(rows(whole.X))
+    assert set(rows(part.X_test)) < set(rows(whole.X_test))
+    assert (len(part.X), len(part.parts.X_test)) == (20, 5)
+    assert set(rows(whole.split(0.5).X_test)) < set(rows(whole.X))  # unless a share is asked for
+    bare = data.Data("bare", whole.X, whole.labels, whole.X_test)
+    assert len(bare.split().parts.X_test) == 15  # a test part without labels tests nothing
+    assert whole.test is not None
+    assert (whole.test.name, whole.test.image_shape, whole.test.X_test) == ("three", (2, 2, 1), None)
+    assert three_classes().test is None
+
+
+def test_classes_are_numbered_over_both_parts() -> None:
+    numbered, names = three_classes(own_test=True).numbered()
+    assert names.tolist() == ["a", "b", "c", "d"]
+    assert numbered.labels is not None
+    assert numbered.labels[:4].tolist() == [0, 1, 2, 0]
+    assert numbered.parts.labels_test[:3].tolist() == [1, 3, 1]
+    assert three_classes().numbered()[0].labels_test is None
+
+
+@pytest.mark.parametrize(
+    ("act", "message"),
+    [
+        (lambda: three_classes().split(1.0), "test_share=1.0 must lie between 0 and 1"),
+        (lambda: three_classes().split(-0.5), "test_share=-0.5 must lie between 0 and 1"),
+        (lambda: three_classes().split(seed=-1), "seed=-1 must be an integer"),
+        (lambda: three_classes().split(train=46), "train=46 asks for more samples than the 45 that three holds"),
+        (lambda: three_classes(1).split(0.5), "has only one sample; nothing is left to train on"),
+        (lambda: three_classes().parts, "has no labelled test part"),
+        (lambda: data.Data("bare", X).split(0.5).parts, "has no labels; pass a .npz with X and y"),
+        (lambda: data.Data("bare", X).numbered(), "has no labels; pass a .npz with X and y"),
+        (lambda: three_classes().prepared("centre"), "did you mean 'center'?"),
+    ],
+)
+def test_what_cannot_be_split_or_prepared(act: Callable[[], Any], message: str) -> None:
+    with pytest.raises(nsd.InputError, match=message):
+        act()
+
+
+def test_held_out_samples_have_no_part_in_the_preparation() -> None:
+    part = three_classes().split(0.25)
+    mean = part.X.astype(np.float64).mean(axis=0)
+    scale = np.sqrt(np.mean(np.sum((part.X - mean) ** 2, axis=1)))
+    ready = part.prepared()
+    np.testing.assert_allclose(ready.X, (part.X - mean) / scale, rtol=1e-12)
+    np.testing.assert_allclose(ready.X_test, (part.X_test - mean) / scale, rtol=1e-12)
+    assert (ready.image_shape, ready.source, ready.X.dtype) == ((2, 2, 1), "here", np.float64)
+    np.testing.assert_allclose(np.linalg.norm(part.prepared("unit").parts.X_test, axis=1), 1)
+
+
+def test_training_does_not_see_what_it_is_tested_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: Run) -> None:
+    """The rows to train on are prepared alike whatever the others hold."""
+    nn = pytest.importorskip("notsodeep.nn", exc_type=ImportError)
+    values, labels = three_classes().X.astype(np.float64), np.resize(["a", "b", "c"], 60)
+    seen: list[tuple[Any, Any]] = []
+
+    def fit(network: Any, X: Any, targets: Any, *, validation: Any, **_: Any) -> None:
+        seen.append((np.array(X), np.array(validation[0])))
+        raise nsd.InputError("seen")
+
+    monkeypatch.setattr(nn, "fit", fit)
+
+    def train() -> tuple[Any, Any]:
+        np.savez(tmp_path / "d.npz", X=values, y=labels)
+        assert "seen" in run("train", "--data", tmp_path / "d.npz", "--test-share", 0.25, "--width", 8).err
+        return seen[-1]
+
+    X, X_test = train()
+    ranks = np.argsort(np.argsort(np.concatenate([X, X_test])[:, 0]))  # no preparation changes the order
+    held = np.argsort(values[:, 0])[ranks][len(X) :]
+    values[held] *= 1000
+    again, loud = train()
+    np.testing.assert_array_equal(again, X)
+    assert np.abs(loud).max() > 100 * np.abs(X_test).max()
 
 
 def test_subsample() -> None:

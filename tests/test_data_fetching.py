@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import importlib
 import json
 import os
 import signal
@@ -195,6 +196,22 @@ def test_where_the_cache_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> 
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
     if sys.platform == "linux":
         assert data.cache_folder() == tmp_path / "xdg" / "notsodeep" / "data"
+
+
+@pytest.mark.parametrize(
+    ("system", "expected"), [("windows", "local/notsodeep/data"), ("macos", "home/Library/Caches/notsodeep/data")]
+)
+def test_where_the_cache_is_on_other_systems(
+    system: str, expected: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The places of version 0.1: what was fetched is found again."""
+    module = importlib.import_module(f"platformdirs.{system}")
+    monkeypatch.delenv("NOTSODEEP_DATA", raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.setattr("platformdirs.PlatformDirs", getattr(module, {"windows": "Windows", "macos": "MacOS"}[system]))
+    if system == "windows":
+        monkeypatch.setattr(module, "get_win_folder", lambda name: str(tmp_path / "local"))
+    assert data.cache_folder() == tmp_path / expected
 
 
 # --- the command ----------------------------------------------------------------------

@@ -20,7 +20,7 @@ from tests.commands import Result, Run
 import notsodeep as nsd
 from notsodeep import InputError, data, files
 from notsodeep.learn import DEQKernelClassifier, DEQKernelRegressor
-from notsodeep.learn.conjugate_gradients import ConjugateGradients
+from notsodeep.solvers.conjugate_gradients import ConjugateGradients
 
 
 def names(place: Path) -> list[str]:

@@ -22,8 +22,8 @@ from notsodeep import InputError, data
 from notsodeep.data import catalog
 from notsodeep.data.formats import png
 from notsodeep.learn import DEQFeatures, DEQKernelClassifier, DEQKernelRegressor, load, persistence
-from notsodeep.learn.conjugate_gradients import ConjugateGradients
 from notsodeep.papers.trials import Trials
+from notsodeep.solvers.conjugate_gradients import ConjugateGradients
 
 SECONDS = 10.0  # of processor time for one file
 

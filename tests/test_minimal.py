@@ -11,7 +11,7 @@ import pytest
 BLOCK = """
 import sys
 EXTRAS = "torch dask distributed zarr filelock google_crc32c matplotlib plotly onnx onnxruntime".split()
-EXTRAS += ["safetensors", "pandas", "pyarrow"]
+EXTRAS += ["safetensors", "pandas", "pyarrow", "PIL"]
 class Block:
     def find_spec(self, name, path=None, target=None):
         if name.split(".")[0] in EXTRAS:
@@ -53,6 +53,7 @@ def test_the_core_works_without_extras() -> None:
             "load(f.name)",
             "data",
         ),
+        ("from notsodeep.data.formats import png; png(b'', 'a.png')", "data"),
         ("import notsodeep as nsd; nsd.match(nsd.DEQ('relu', 0.2, 0.8), tau0=1.0).report('/nowhere')", "report"),
         ("from notsodeep.report import pictures; pictures.draw(None, None, None)", "report"),
         ("from notsodeep.report.page import *; render('t', [Section('s', [Plot({}, alt='')])])", "report"),

@@ -1,11 +1,11 @@
-"""Threads that share tiles: every task once, the same bits, one BLAS thread each, and an end after a failure."""
+"""Pools of threads: every task once, one BLAS thread each, and an end when one task fails."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor, wait
-from typing import Any
+from concurrent.futures import Future
+from contextlib import contextmanager
 
 import numba
 import numpy as np
@@ -13,130 +13,124 @@ import pytest
 import threadpoolctl
 
 from notsodeep import threads
-from notsodeep.threads import Scratch, each, one_thread, one_thread_each, workers
 
-
-@pytest.fixture(params=[1, 2])
-def count(request: pytest.FixtureRequest) -> Iterator[int]:
-    """As many threads as Numba may use, on every machine that has them."""
-    before = numba.get_num_threads()
-    numba.set_num_threads(min(request.param, numba.config.NUMBA_NUM_THREADS))
-    yield numba.get_num_threads()
-    numba.set_num_threads(before)
+PATIENCE = 60.0  # seconds within which another thread must get its turn
 
 
 def blas_threads() -> set[int]:
-    return {pool["num_threads"] for pool in threadpoolctl.threadpool_info() if pool["user_api"] == "blas"}
+    return {library["num_threads"] for library in threadpoolctl.threadpool_info() if library["user_api"] == "blas"}
 
 
-def test_each_calls_every_item_once_and_counts(count: int) -> None:
-    seen: list[int] = []
-    reports: list[tuple[int, int]] = []
-    each(seen.append, range(20), lambda *call: reports.append(call))
-    assert sorted(seen) == list(range(20))
-    assert reports == [(done, 20) for done in range(1, 21)]
+@contextmanager
+def two_blas_threads() -> Iterator[None]:
+    with threadpoolctl.threadpool_limits(2, user_api="blas"):
+        yield
 
 
-def test_each_of_nothing() -> None:
-    each(pytest.fail, [], pytest.fail)  # type: ignore[arg-type]
+@pytest.fixture(params=[1, 2, 3])
+def count(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
+    monkeypatch.setattr(threads, "thread_count", lambda: request.param)
+    return int(request.param)
 
 
-def test_each_holds_blas_and_numba_to_one_thread(count: int) -> None:
-    inside: list[tuple[set[int], int]] = []
-    before = blas_threads(), numba.get_num_threads()
-    each(lambda _: inside.append((blas_threads(), numba.get_num_threads())), range(6), lambda *_: None)
-    assert all(found == ({1}, 1) for found in inside)
-    assert (blas_threads(), numba.get_num_threads()) == before
-
-
-def test_the_first_failure_ends_the_rest(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Items that have not begun when the failure is noticed never begin; the others wait here for that moment."""
-    begun: list[int] = []
-    noticed = threading.Event()
-    shutdown = ThreadPoolExecutor.shutdown
-
-    def observed(pool: ThreadPoolExecutor, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        shutdown(pool, wait=False, cancel_futures=cancel_futures)
-        noticed.set()
-        shutdown(pool, wait=wait)
-
-    def work(item: int) -> None:
-        begun.append(item)
-        if item == 0:
-            raise ZeroDivisionError("a tile")
-        assert noticed.wait(60)
-
-    monkeypatch.setattr(ThreadPoolExecutor, "shutdown", observed)
-    with pytest.raises(ZeroDivisionError, match="a tile"):
-        each(work, range(500), lambda *_: None)
-    assert len(begun) <= count + 1
-
-
-def test_an_interrupted_report_ends_the_work(count: int) -> None:
-    def stop(done: int, total: int) -> None:
-        raise KeyboardInterrupt
-
-    before = threading.active_count()
-    with pytest.raises(KeyboardInterrupt):
-        each(lambda _: None, range(50), stop)
-    assert threading.active_count() == before
-
-
-def test_workers_share_tasks_in_a_fixed_way(count: int) -> None:
-    """Sums kept per worker are the same in every run."""
-    with workers() as crew:
+@pytest.mark.parametrize("tasks", [1, 2, 10])
+def test_shared_tasks_go_to_the_same_worker_in_every_run(count: int, tasks: int) -> None:
+    seen: list[tuple[int, int]] = []
+    told: list[int] = []
+    with threads.pool() as crew:
         assert crew.count == count
-        taken: list[list[int]] = [[] for _ in range(crew.count)]
-        told: list[int] = []
-        crew.each(range(11), lambda task, worker: taken[worker].append(task), told.append)
-    assert taken == [list(range(11))[worker::count] for worker in range(count)]
-    assert told[-1] == 11
+        crew.share(range(tasks), lambda task, worker: seen.append((task, worker)), told.append)
+    expected = {(task, task % count if tasks > 1 else 0) for task in range(tasks)}
+    assert set(seen) == expected
+    assert len(seen) == tasks
     assert told == sorted(told)
+    assert told[-1] == tasks
 
 
-def test_a_failing_worker_stops_the_others(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No worker takes another task once the failure is noticed; each waits here for that moment in its first one."""
-    begun: list[int] = []
-    noticed = threading.Event()
+def test_a_failing_task_ends_the_others(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    stopped, wait, done = threading.Event(), threads.wait, []
 
-    def observed(futures: Any, **options: Any) -> Any:
-        if not options:  # the last look, after the workers were told to stop
-            noticed.set()
-        return wait(futures, **options)
+    def told(futures: set[Future[None]], **options: object) -> object:
+        if not options:  # all are told to stop, and their current tasks waited for
+            stopped.set()
+        return wait(futures, **options)  # type: ignore[call-overload]
 
     def work(task: int, worker: int) -> None:
-        begun.append(task)
         if task == 0:
-            raise ValueError("tile 0")
-        assert noticed.wait(60)
+            raise ZeroDivisionError("the first")
+        assert stopped.wait(PATIENCE)
+        done.append(task)
 
-    monkeypatch.setattr(threads, "wait", observed)
-    with workers() as crew, pytest.raises(ValueError, match="tile 0"):
-        crew.each(range(1000), work)
-    assert len(begun) <= count
-
-
-def test_blas_is_released_by_the_last_of_overlapping_callers() -> None:
-    before = blas_threads()
-    first, second = one_thread(), one_thread_each()
-    first.__enter__()
-    second.__enter__()
-    first.__exit__(None, None, None)
-    assert blas_threads() == {1}  # the second is still inside
-    second.__exit__(None, None, None)
-    assert blas_threads() == before
+    monkeypatch.setattr(threads, "wait", told)
+    with threads.pool() as crew, pytest.raises(ZeroDivisionError, match="the first"):
+        crew.share(range(100), work)
+    assert set(done) <= set(range(1, count))  # of each other thread the first task, if it had begun
 
 
-def test_scratch_keeps_its_memory_and_no_thread_shares_it() -> None:
-    scratch = Scratch()
-    large = scratch.array((4, 5), np.float64)
-    small = scratch.array((3, 2), np.float32)
-    assert small.shape == (3, 2)
-    assert small.dtype == np.float32
-    assert np.shares_memory(small, large)
-    assert not np.shares_memory(scratch.array((40, 50), np.float64), large)  # more than there was
-    mine, others = scratch.array((2, 2), np.float64), []
-    thread = threading.Thread(target=lambda: others.append(scratch.array((2, 2), np.float64)))
-    thread.start()
-    thread.join()
-    assert not np.shares_memory(mine, others[0])
+def test_each_item_once_and_the_first_failure_is_told(count: int) -> None:
+    seen: list[int] = []
+    told: list[tuple[int, int]] = []
+    threads.each(seen.append, range(20), lambda *call: told.append(call))
+    assert sorted(seen) == list(range(20))
+    assert told == [(done, 20) for done in range(1, 21)]
+    with pytest.raises(KeyError):
+        threads.each({1: 1}.__getitem__, [1, 2], lambda *_: None)
+
+
+def test_threads_of_a_pool_have_one_thread_for_blas_and_numba() -> None:
+    before = numba.get_num_threads()
+    with two_blas_threads():
+        with threads.pool() as crew:
+            assert crew.submit(lambda: (numba.get_num_threads(), blas_threads())).result() == (1, {1})
+            assert (numba.get_num_threads(), blas_threads()) == (1, {1})
+        assert (numba.get_num_threads(), blas_threads()) == (before, {2})
+        with threads.plain_pool() as plain:
+            assert plain.submit(lambda: (numba.get_num_threads(), blas_threads())).result() == (1, {2})
+
+
+def test_overlapping_callers_hold_blas_until_the_last_has_left() -> None:
+    with two_blas_threads():
+        first, second = threads.single_threaded_blas(), threads.single_threaded_blas()
+        first.__enter__()
+        second.__enter__()
+        first.__exit__(None, None, None)
+        assert blas_threads() == {1}
+        second.__exit__(None, None, None)
+        assert blas_threads() == {2}
+
+
+def test_a_tile_that_ends_after_a_failure_still_has_one_blas_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its bits may be written to a store, and must be those of any other run."""
+    monkeypatch.setattr(threads, "thread_count", lambda: 2)
+    ending = threading.Event()
+    shutdown = threads.ThreadPoolExecutor.shutdown
+
+    def told(self: threads.ThreadPoolExecutor, *arguments: object, **options: object) -> None:
+        ending.set()
+        shutdown(self, *arguments, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(threads.ThreadPoolExecutor, "shutdown", told)
+    found = []
+
+    def late() -> None:
+        assert ending.wait(PATIENCE)  # the failure of the other task has ended the block
+        found.append(blas_threads())
+
+    def fail() -> None:
+        with threads.pool() as crew:
+            crew.submit(late)
+            crew.submit(lambda: 1 / 0).result()
+
+    with two_blas_threads(), pytest.raises(ZeroDivisionError):
+        fail()
+    assert found == [{1}]
+
+
+def test_scratch_is_kept_by_its_thread() -> None:
+    scratch = threads.Scratch()
+    first = scratch.array((4, 3), np.float64)
+    assert (first.shape, first.dtype) == ((4, 3), np.float64)
+    assert np.shares_memory(first, scratch.array((5,), np.float32))
+    with threads.plain_pool(1) as other:
+        elsewhere = other.submit(scratch.array, (4, 3), np.float64).result()
+    assert not np.shares_memory(first, elsewhere)

@@ -10,9 +10,9 @@ from typing import Any, ClassVar
 from scipy.optimize import brentq
 
 from notsodeep.activations import Activation, PiecewiseLinear, moderate
-from notsodeep.checks import InputError, real
+from notsodeep.checks import InputError, positive, real
 from notsodeep.gaussian import moments
-from notsodeep.models import Condition, Description, KernelMethods, Verdict, register
+from notsodeep.models import Condition, Description, KernelMethods, Verdict, register, require_infinite_width
 from notsodeep.recursion import Layer, Recursion
 
 __all__ = ["DeepDEQ", "Layer"]
@@ -118,6 +118,22 @@ class DeepDEQ(KernelMethods, Description):
             divisors = math.prod(layer.output(q)[2] ** 2 for layer, q in zip(found.layers, variances, strict=True))
         finite = math.prod(4 * layer.recurrent * layer.activation.lipschitz**2 for layer in found.layers) / divisors
         return Verdict(Condition("Π 4·recurrent·L²" + "/divisor²" * found.normalized, finite), Condition(name, value))
+
+    def centered(self, tau0: float) -> DeepDEQ:
+        """Return the cell with φ_l − E[φ_l(τ_l ξ)] in every layer, skips reduced, for rows of norm about `tau0`."""
+        square = positive(tau0, "tau0") ** 2
+        if any(layer.bias for layer in self.layers):
+            raise InputError(f"{self} has a bias: the high-dimensional theory needs bias=0")
+        found = self.recursion(square)
+        if not found.normalized:
+            require_infinite_width(self)
+        variances = found.passed(found.state(square, centered=True), square, centered=True)
+        return DeepDEQ(
+            [
+                replace(layer, activation=layer.activation - moments(layer.activation, math.sqrt(q)).mean)
+                for layer, q in zip(found.layers, variances, strict=True)
+            ]
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """Return a JSON-ready description."""

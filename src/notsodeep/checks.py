@@ -28,6 +28,7 @@ __all__ = [
     "require_finite",
     "warn_assumption",
     "warn_convergence",
+    "warn_deprecated",
     "warn_ignored",
 ]
 
@@ -79,6 +80,11 @@ def warn_assumption(message: str) -> None:
 def warn_ignored(message: str) -> None:
     """Warn of a part of a file that is not used."""
     _warn(message, UserWarning)
+
+
+def warn_deprecated(message: str) -> None:
+    """Warn of a name or a parameter that will go."""
+    _warn(message, DeprecationWarning)
 
 
 def _warn(message: str, category: type[Warning]) -> None:

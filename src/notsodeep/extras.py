@@ -14,7 +14,7 @@ _USERS = {  # extra: what needs it, and its packages
     "nn": ("networks need", "torch safetensors onnx onnxscript onnxruntime"),
     "scale": ("kernels on disk and on clusters need", "dask distributed zarr filelock google_crc32c"),
     "report": ("pages and pictures need", "matplotlib plotly"),
-    "data": ("Parquet files need", "pyarrow"),
+    "data": ("Parquet files and pictures need", "pyarrow PIL"),
 }
 
 

@@ -28,6 +28,7 @@ from numpy.typing import NDArray
 from scipy.optimize import brentq, least_squares
 
 from notsodeep.activations import Activation, PiecewiseLinear, Smooth, activation, activation_names
+from notsodeep.cells import DeepDEQ
 from notsodeep.checks import InputError, choice, count, positive
 from notsodeep.gaussian import moments
 from notsodeep.highdim.coefficients import Weights, coefficients
@@ -63,7 +64,7 @@ class Match:
     tau0 : float
     target, achieved : Weights
         (c₁, c₂, c₃, d) of the model and of the network.
-    model : DEQ or Explicit
+    model : DEQ, DeepDEQ or Explicit
         What was matched.
     """
 
@@ -73,7 +74,7 @@ class Match:
     tau0: float
     target: Weights
     achieved: Weights
-    model: DEQ | Explicit = field(repr=False)
+    model: DEQ | DeepDEQ | Explicit = field(repr=False)
 
     @property
     def depth(self) -> int:
@@ -155,7 +156,7 @@ class Match:
 
 
 def match(
-    model: DEQ | Explicit,
+    model: DEQ | DeepDEQ | Explicit,
     tau0: float | None = None,
     stats: Statistics | None = None,
     kind: str = "ck",
@@ -166,7 +167,7 @@ def match(
 
     Parameters
     ----------
-    model : DEQ or Explicit
+    model : DEQ, DeepDEQ or Explicit
         What to replace; an Explicit may be compressed to fewer layers [Gu22].
     tau0, stats : float, or Statistics
         τ₀ of the data, given directly or through its statistics.
@@ -201,15 +202,15 @@ def match(
     >>> m.exact, m.family, m.depth
     (True, 'leaky_relu', 2)
     """
-    if not isinstance(model, DEQ | Explicit):
-        raise InputError(f"model={model!r} cannot be matched; pass a DEQ or an Explicit")
+    if not isinstance(model, DEQ | DeepDEQ | Explicit):
+        raise InputError(f"model={model!r} cannot be matched; pass a DEQ, a DeepDEQ or an Explicit")
     if (tau0 is None) == (stats is None):
         raise InputError("pass exactly one of tau0 and stats, so that the scale of the data is known")
     if stats is not None and not isinstance(stats, Statistics):
         raise InputError(f"stats={stats!r} must come from Mixture.statistics or estimate_statistics")
     tau0 = positive(tau0, "tau0") if stats is None else stats.tau0
     kind = choice(kind, model.kinds, "kind")
-    own = model.activation if isinstance(model, DEQ) else model.activations[0]
+    own = model.activations[0] if isinstance(model, Explicit) else model.recursion().activations[-1]
     target = coefficients(model, tau0).weights(kind)
     problem = _Problem(target, tau0, "ck" if kind in ("ck", "nngp") else "ntk")
     if depth is not None:
@@ -444,7 +445,7 @@ class _Problem:
                 return self.target[index] / weights[index]
         return self.target.d / weights.d
 
-    def finish(self, family: str, layers: _Layers, kind: str, model: DEQ | Explicit) -> Match | None:
+    def finish(self, family: str, layers: _Layers, kind: str, model: DEQ | DeepDEQ | Explicit) -> Match | None:
         """The centred network in its final scale; None if it is degenerate."""
         try:
             gauged = self._gauged(layers)

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from notsodeep.resources import available_memory, readable
 
-__all__ = ["Npz", "affordable", "content", "inflate", "json_file", "json_text", "npy_file", "opened", "regular"]
+__all__ = ["Npz", "affordable", "content", "json_file", "json_text", "npy_file", "opened", "regular"]
 
 Array: TypeAlias = NDArray[Any]
 
@@ -72,18 +72,6 @@ def content(path: Path) -> bytes:
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise ValueError(f"{path.name} is damaged: {error}") from None
     affordable(len(raw), stored)
-    return raw
-
-
-def inflate(packed: bytes, size: int) -> bytes:
-    """Unpack a zlib stream that should become `size` bytes."""
-    affordable(size, len(packed))
-    try:
-        raw = zlib.decompressobj().decompress(packed, size + 1)
-    except zlib.error as error:
-        raise ValueError(str(error)) from None
-    if len(raw) != size:
-        raise ValueError(f"it unpacks to {'more' if len(raw) > size else 'less'} than the {size} bytes it declares")
     return raw
 
 

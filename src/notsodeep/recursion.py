@@ -93,14 +93,19 @@ class Layer:
         """Whether the layer is φ and nothing else."""
         return self.normalize is None and not self.skip and not self.residual
 
-    def output(self, variance: float) -> tuple[float, float, float]:
-        """(power of the layer's output, its mean before and its divisor by normalisation) at this variance."""
+    def output(self, variance: float, *, centered: bool = False) -> tuple[float, float, float]:
+        """(power of the layer's output, its mean before and its divisor by normalisation) at this variance.
+
+        ``centered=True``: of φ − E[φ].
+        """
         if variance == 0:
             mean = float(self.activation(0.0))
             power = mean**2
         else:
             m = moments(self.activation, math.sqrt(variance))
             mean, power = m.mean, m.power
+        if centered:
+            power, mean = power - mean**2, 0.0
         if self.normalize is None:
             return power, 0.0, 1.0
         mean = mean if self.normalize == "layer" else 0.0
@@ -134,20 +139,22 @@ class Recursion:
     def normalized(self) -> bool:
         return any(layer.normalize for layer in self.layers)
 
-    def passed(self, state: float, square: float) -> list[float]:
+    def passed(self, state: float, square: float, *, centered: bool = False) -> list[float]:
         """Variances of the layers when the power `state` enters the first and ‖x‖² = `square`."""
         found = []
         for layer in self.layers:
             found.append(layer.recurrent * state + layer.input * square + layer.bias)
-            state = layer.output(found[-1])[0]
+            state = layer.output(found[-1], centered=centered)[0]
         return found
 
-    def state(self, square: float) -> float:
-        """The power of the state, v = F(v), of a closed recursion without a normalised layer, or of any with one."""
+    def state(self, square: float, *, centered: bool = False) -> float:
+        """The power of the state, v = F(v), of a closed recursion; 0 of an open one."""
+        if not self.closed:
+            return 0.0
         last = self.layers[-1]
 
         def gap(v: float) -> float:
-            return last.output(self.passed(v, square)[-1])[0] - v
+            return last.output(self.passed(v, square, centered=centered)[-1], centered=centered)[0] - v
 
         if self.normalized:  # what enters a normalised layer does not change the power of what leaves it
             return gap(1.0) + 1.0

@@ -1,7 +1,7 @@
-"""Tiles in parallel, each of them computed by one thread.
+"""Pools of threads, and tiles in parallel, each of them computed by one thread.
 
-OpenBLAS rounds differently with one thread and with two. Here BLAS always has one, and parallel are the tiles: their
-bits depend neither on how many threads there are nor on which process computes them.
+OpenBLAS rounds differently with one thread and with two. In :func:`pool` BLAS runs single-threaded and tiles run in
+parallel, so their bits depend neither on the number of threads nor on the process that computes them.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from numpy.typing import DTypeLike, NDArray
 
 from notsodeep.progress import Callback
 
-__all__ = ["Scratch", "Workers", "each", "executor", "one_thread", "one_thread_each", "workers"]
+__all__ = ["Pool", "Scratch", "each", "plain_pool", "pool", "single_threaded", "single_threaded_blas", "thread_count"]
 
 Item = TypeVar("Item")
 
@@ -36,7 +36,7 @@ def _controller() -> Any:
 
 
 @contextmanager
-def one_thread() -> Iterator[None]:
+def single_threaded_blas() -> Iterator[None]:
     """Hold BLAS to one thread until the last of overlapping callers has left."""
     global _inside, _limits
     with _lock:
@@ -53,10 +53,10 @@ def one_thread() -> Iterator[None]:
 
 
 @contextmanager
-def one_thread_each() -> Iterator[None]:
-    """The same for BLAS and, in the calling thread, for Numba."""
+def single_threaded() -> Iterator[None]:
+    """Hold BLAS to one thread and, in the calling thread, Numba too."""
     before = numba.get_num_threads()
-    with one_thread():
+    with single_threaded_blas():
         numba.set_num_threads(1)
         try:
             yield
@@ -65,7 +65,7 @@ def one_thread_each() -> Iterator[None]:
 
 
 class Scratch(threading.local):
-    """Memory that each thread keeps from tile to tile: fresh pages cost as much as a checksum."""
+    """Memory that each thread keeps from tile to tile: it avoids page faults, which cost as much as a checksum."""
 
     def __init__(self) -> None:
         self._bytes = np.empty(0, np.uint8)
@@ -78,35 +78,40 @@ class Scratch(threading.local):
         return self._bytes[:size].view(dtype).reshape(shape)
 
 
+def thread_count() -> int:
+    """How many threads Numba was told to use."""
+    return int(numba.get_num_threads())
+
+
 @contextmanager
-def executor() -> Iterator[ThreadPoolExecutor]:
-    """Yield a pool of as many threads as Numba was told to use; a failure cancels what has not begun."""
-    count = int(numba.get_num_threads())
-    with one_thread_each(), ThreadPoolExecutor(count, initializer=numba.set_num_threads, initargs=(1,)) as pool:
+def plain_pool(count: int | None = None) -> Iterator[ThreadPoolExecutor]:
+    """Yield `count` threads, by default as many as Numba uses, BLAS left as it is; a failure cancels what waits."""
+    count = thread_count() if count is None else count
+    with ThreadPoolExecutor(count, initializer=numba.set_num_threads, initargs=(1,)) as threads:
         try:
-            yield pool
+            yield threads
         except BaseException:
-            pool.shutdown(wait=True, cancel_futures=True)
+            threads.shutdown(wait=True, cancel_futures=True)
             raise
 
 
-def each(function: Callable[[Item], object], items: Iterable[Item], report: Callback) -> None:
-    """Call `function` on every item from the threads of a pool; the first failure stops the rest."""
-    with executor() as pool:
-        futures = [pool.submit(function, item) for item in items]
-        for done, future in enumerate(as_completed(futures), 1):
-            future.result()
-            report(done, len(futures))
+@contextmanager
+def pool() -> Iterator[Pool]:
+    """Yield as many threads as Numba uses, each of them with one thread for BLAS and for Numba."""
+    count = thread_count()
+    with single_threaded(), plain_pool(count) as threads:  # in this order: BLAS stays held until the last tile ends
+        yield Pool(threads, count)
 
 
-class Workers:
-    """Threads that share a list of tasks; an exception in one, or an interruption, ends all of them."""
+class Pool:
+    """Threads that share tasks; an exception in one of them, or an interruption, ends all."""
 
-    def __init__(self, pool: ThreadPoolExecutor, count: int) -> None:
+    def __init__(self, threads: ThreadPoolExecutor, count: int) -> None:
         self.count = count
-        self._pool = pool
+        self.submit = threads.submit
+        self.map = threads.map
 
-    def each(
+    def share(
         self, tasks: Sequence[Item], work: Callable[[Item, int], Any], done: Callable[[int], None] | None = None
     ) -> None:
         """Call work(task, worker) for every task.
@@ -132,7 +137,7 @@ class Workers:
 
         running: set[Future[None]] = set()
         try:
-            running |= {self._pool.submit(follow, worker) for worker in range(self.count)}
+            running |= {self.submit(follow, worker) for worker in range(self.count)}
             while running:
                 ended, running = wait(running, timeout=0.2 if done is not None else None, return_when=FIRST_COMPLETED)
                 for future in ended:
@@ -145,9 +150,10 @@ class Workers:
             raise
 
 
-@contextmanager
-def workers() -> Iterator[Workers]:
-    """As many workers as Numba has threads, while BLAS and Numba are held to one thread in each."""
-    count = int(numba.get_num_threads())
-    with one_thread(), ThreadPoolExecutor(count, initializer=numba.set_num_threads, initargs=(1,)) as pool:
-        yield Workers(pool, count)
+def each(function: Callable[[Item], object], items: Iterable[Item], report: Callback) -> None:
+    """Call `function` on every item, from the threads of a pool as they get free; the first failure stops the rest."""
+    with pool() as threads:
+        futures = [threads.submit(function, item) for item in items]
+        for done, future in enumerate(as_completed(futures), 1):
+            future.result()
+            report(done, len(futures))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import re
 from typing import Any
 
@@ -24,6 +25,7 @@ from notsodeep.learn import (
     ExplicitKernelRegressor,
 )
 from notsodeep.learn.tasks import calibrate
+from notsodeep.solvers import CG, Nystrom
 
 RNG = np.random.default_rng(0)
 X = RNG.standard_normal((60, 5))
@@ -173,6 +175,7 @@ def test_hard_rows(normalize: str) -> None:
         ({"dtype": "float16"}, "dtype='float16' is not supported"),
         ({"solver": "choleski"}, "did you mean 'cholesky'"),
         ({"solver": "out_of_cor"}, "did you mean 'out_of_core'"),
+        ({"solver": None}, "solver=None is not known"),
     ],
 )
 def test_bad_parameters(options: dict[str, Any], message: str) -> None:
@@ -293,6 +296,18 @@ def test_scikit_learn_tools() -> None:
     assert set(search.predict(NEW)) <= {"plus", "minus"}
     again = clone(search.best_estimator_).fit(X, labels)
     assert (again.predict(NEW) == search.predict(NEW)).all()
+
+
+def test_solvers_are_parameters_like_any_other() -> None:
+    machine = DEQKernelRegressor(solver=CG(tol=1e-9, rank=20))
+    for copied in (clone(machine), pickle.loads(pickle.dumps(machine))):
+        assert copied.get_params() == machine.get_params()
+        assert repr(copied) == repr(machine)
+    exact = machine.set_params(solver="cholesky").fit(X, Y).predict(NEW)
+    search = GridSearchCV(machine, {"solver": ["cholesky", CG(tol=1e-11), Nystrom(rank=5)]}, cv=3).fit(X, Y)
+    assert search.best_params_["solver"] in ("cholesky", CG(tol=1e-11))
+    np.testing.assert_allclose(search.predict(NEW), exact, rtol=1e-7, atol=1e-9)
+    assert Nystrom(rank=5) in search.cv_results_["param_solver"]
 
 
 def test_frames() -> None:

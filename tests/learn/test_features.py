@@ -150,7 +150,21 @@ def test_bad_parameters(options: dict[str, Any], message: str) -> None:
 
 
 def test_an_unfinished_solve_is_not_silent() -> None:
-    features = DEQFeatures(width=50, features="deq", max_iterations=2, tol=1e-8).fit(X)
+    features = DEQFeatures(width=50, features="deq", max_iter=2, tol=1e-8).fit(X)
     with pytest.warns(nsd.ConvergenceWarning, match="stopped at relative residual") as told:
         make_pipeline(features, Ridge()).fit(X, Y)
     assert told[0].filename == __file__  # not scikit-learn's
+
+
+def test_the_steps_of_an_equilibrium_are_counted() -> None:
+    """Each step gains a factor of about √(σ_a² E[φ'²]), here √0.1: three times the digits take three times as many."""
+    few, many = (DEQFeatures(width=300, features="deq", tol=tol).fit(X).n_iter_ for tol in (1e-4, 1e-12))
+    assert 2.5 < many / few < 3.5
+    assert DEQFeatures(width=300).fit(X).n_iter_ == 1
+
+
+def test_the_old_name_of_max_iter_still_works() -> None:
+    with pytest.warns(DeprecationWarning, match=r"max_iterations will go .* its name is max_iter now") as told:
+        features = DEQFeatures(width=5, max_iterations=7)
+    assert told[0].filename == __file__
+    assert features.get_params()["max_iter"] == 7

@@ -17,6 +17,7 @@ from tests.scale import problems
 
 from notsodeep.checks import InputError
 from notsodeep.learn import DEQKernelClassifier, DEQKernelRegressor
+from notsodeep.solvers import CG, OutOfCore
 
 X = problems.samples(90, 6)
 NEW = problems.samples(7, 6, seed=1)
@@ -35,7 +36,7 @@ def test_regression_is_the_one_in_memory(tmp_path: Path) -> None:
     weight = np.linspace(0.5, 2, len(X_twice))
     options: dict[str, Any] = {"kind": "nngp", "ridge": 0.1}
     inside = DEQKernelRegressor(**options).fit(X_twice, Y_twice, sample_weight=weight)
-    outside = DEQKernelRegressor(solver="out_of_core", directory=tmp_path / "new" / "work", **options)
+    outside = DEQKernelRegressor(solver=OutOfCore(tmp_path / "new" / "work"), **options)
     outside.fit(X_twice, Y_twice, sample_weight=weight)
     assert "on disk" in outside.solution_.reason
     for found, expected in zip(
@@ -48,13 +49,13 @@ def test_regression_is_the_one_in_memory(tmp_path: Path) -> None:
 
 def test_classification_is_the_one_in_memory(tmp_path: Path) -> None:
     inside = DEQKernelClassifier().fit(X, LABELS)
-    outside = DEQKernelClassifier(solver="out_of_core", directory=tmp_path).fit(X, LABELS)
+    outside = DEQKernelClassifier(solver=OutOfCore(tmp_path)).fit(X, LABELS)
     np.testing.assert_allclose(outside.predict_proba(NEW), inside.predict_proba(NEW), rtol=1e-6)
     assert outside.calibration_.accuracy == inside.calibration_.accuracy
 
 
 def test_other_data_or_another_ridge_in_the_same_directory_is_refused(tmp_path: Path) -> None:
-    machine = DEQKernelRegressor(solver="out_of_core", directory=tmp_path).fit(X, Y)
+    machine = DEQKernelRegressor(solver=OutOfCore(tmp_path)).fit(X, Y)
     for other, rows in ((machine.set_params(ridge=0.5), X), (clone(machine).set_params(ridge=1e-3), X[:-1])):
         with pytest.raises(InputError, match="holds another factor"):
             other.fit(rows, Y[: len(rows)])
@@ -63,13 +64,9 @@ def test_other_data_or_another_ridge_in_the_same_directory_is_refused(tmp_path: 
 def test_wrong_use(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="solver='out_of_core' needs a directory"):
         DEQKernelRegressor(solver="out_of_core").fit(X, Y)
-    with pytest.raises(InputError, match="checkpoint is for solver='cg'"):
-        DEQKernelRegressor(solver="cholesky", directory=tmp_path).fit(X, Y)
-    with pytest.raises(InputError, match="not solver='nystrom'"):
-        DEQKernelRegressor(solver="nystrom", client="tcp://127.0.0.1:1", directory=tmp_path).fit(X, Y)
     (tmp_path / "file").write_text("mine")
     with pytest.raises(InputError, match="is a file, not a directory"):
-        DEQKernelRegressor(solver="out_of_core", directory=tmp_path / "file").fit(X, Y)
+        DEQKernelRegressor(solver=OutOfCore(tmp_path / "file")).fit(X, Y)
 
 
 FIT = """
@@ -77,18 +74,17 @@ import sys, time
 from tests.learn.test_out_of_core import X, Y
 from notsodeep.kernels import KernelBlocks
 from notsodeep.learn import DEQKernelRegressor
-import notsodeep.scale.factor as factor
-factor.side = lambda n: 8
+from notsodeep.solvers import OutOfCore
 plain = KernelBlocks.block
 def block(*arguments):
     time.sleep(0.05)
     return plain(*arguments)
 KernelBlocks.block = block
-DEQKernelRegressor(solver="out_of_core", directory=sys.argv[1]).fit(X, Y)
+DEQKernelRegressor(solver=OutOfCore(sys.argv[1], tile=8)).fit(X, Y)
 """
 
 
-def test_a_killed_fit_continues(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_killed_fit_continues(tmp_path: Path) -> None:
     process = problems.start(FIT, tmp_path)
     limit = time.monotonic() + 120
     while len(problems.identities(tmp_path / "factor.zarr")) < 10:
@@ -98,17 +94,33 @@ def test_a_killed_fit_continues(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     os.kill(process.pid, signal.SIGKILL)
     process.communicate()
     kept = problems.identities(tmp_path / "factor.zarr")
-    monkeypatch.setattr("notsodeep.scale.factor.side", lambda n: 8)
-    machine = DEQKernelRegressor(solver="out_of_core", directory=tmp_path).fit(X, Y)
+    machine = DEQKernelRegressor(solver=OutOfCore(tmp_path, tile=8)).fit(X, Y)
     after = problems.identities(tmp_path / "factor.zarr")
     assert len(kept) < len(after)
     assert {name: after[name] for name in kept} == kept  # what had been done was not done again
     np.testing.assert_allclose(machine.predict(NEW), DEQKernelRegressor().fit(X, Y).predict(NEW), rtol=1e-8, atol=1e-9)
 
 
-@pytest.mark.parametrize("solver", ["out_of_core", "cg"])
-def test_on_workers(solver: str, client: Client, tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", [OutOfCore, CG])
+def test_on_workers(kind: Any, client: Client, tmp_path: Path) -> None:
     expected = DEQKernelRegressor().fit(X, Y).predict(NEW)
+    more = {"directory": tmp_path} if kind is OutOfCore else {}
     for place in (client, client.scheduler.address):
-        machine = clone(DEQKernelRegressor(solver=solver, directory=tmp_path, client=place, tol=1e-10))
+        machine = clone(DEQKernelRegressor(solver=kind(client=place, tol=1e-10, **more)))
         np.testing.assert_allclose(machine.fit(X, Y).predict(NEW), expected, rtol=1e-6, atol=1e-8)
+
+
+def test_parameters_of_the_first_release_still_work(tmp_path: Path) -> None:
+    with pytest.warns(DeprecationWarning, match=r"directory, tol|tol, directory") as told:
+        machine = DEQKernelRegressor(solver="out_of_core", directory=tmp_path, tol=1e-9)
+    assert told[0].filename == __file__
+    assert machine.solver == OutOfCore(tmp_path, tol=1e-9)
+    assert clone(machine).get_params() == machine.get_params()
+    with pytest.warns(DeprecationWarning, match="directory will go"):
+        assert DEQKernelClassifier(directory=tmp_path, solver="cg").solver == CG(checkpoint=tmp_path / "cg.npz")
+    for options, message in {
+        ("cholesky", "directory"): "directory is for solver='cg' or solver='out_of_core', not solver='cholesky'",
+        ("nystrom", "client"): "client is for .* not solver='nystrom'",
+    }.items():
+        with pytest.warns(DeprecationWarning, match="will go"), pytest.raises(InputError, match=message):
+            DEQKernelRegressor(solver=options[0], **{options[1]: "x"})

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import socket
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from sklearn.base import clone
 from tests.commands import Run
 
 import notsodeep as nsd
@@ -21,6 +23,8 @@ from notsodeep.learn import (
     load,
     persistence,
 )
+from notsodeep.solvers import CG
+from notsodeep.solvers.shorthand import SOLVERS
 
 RNG = np.random.default_rng(0)
 X = RNG.standard_normal((40, 6))
@@ -64,12 +68,16 @@ def test_round_trip(machine: Any, y: Any, tmp_path: Path) -> None:
 def test_every_solver_leaves_a_file_that_is_read(solver: str, tmp_path: Path) -> None:
     if solver == "out_of_core":
         pytest.importorskip("zarr")
-    folder = tmp_path / "work" if solver == "out_of_core" else None
-    machine = DEQKernelRegressor(solver=solver, directory=folder, dtype="float32", max_iterations=500, memory=1 << 30)
+    options: dict[str, Any] = {"cg": {"memory": 1 << 30}, "out_of_core": {"directory": tmp_path / "work"}}.get(
+        solver, {}
+    )
+    machine = DEQKernelRegressor(solver=SOLVERS[solver](max_iter=500, **options), dtype="float32")
     again = load(machine.fit(X, Y, sample_weight=1.0 + np.arange(40) % 3).save(tmp_path / "model.npz"))
     assert vars(again.solution_).keys() == vars(machine.solution_).keys()
     assert again.solution_.reason == machine.solution_.reason
-    assert {**again.get_params(), "directory": folder} == machine.get_params()
+    if solver == "out_of_core":  # a file names no directory
+        machine.set_params(solver=replace(machine.solver, directory=None))
+    assert again.get_params() == machine.get_params()
 
 
 @pytest.mark.parametrize("features", ["explicit", "deq"])
@@ -175,10 +183,11 @@ def test_arrays_of_another_type_or_size_are_refused(saved: Path) -> None:
 
 
 def test_an_explicit_network_is_written(tmp_path: Path) -> None:
-    machine = ExplicitKernelRegressor(nsd.Explicit(["relu", LEAKY]), directory=tmp_path).fit(X, Y)
+    solver = CG(checkpoint=tmp_path / "cg.npz", client=None, seed=3)
+    machine = ExplicitKernelRegressor(nsd.Explicit(["relu", LEAKY]), solver=solver).fit(X, Y)
     again = load(machine.save(tmp_path / "model.npz"))
     np.testing.assert_array_equal(again.predict(NEW), machine.predict(NEW))
-    assert again.directory is None  # of the process that fitted
+    assert again.solver == CG(seed=3)  # the checkpoint is of the process that fitted
     (tmp_path / "folder.npz").mkdir()
     with pytest.raises(nsd.InputError, match="is a directory"):
         machine.save(tmp_path / "folder.npz")
@@ -206,6 +215,9 @@ def test_a_file_cannot_open_a_connection(saved: Path, run: Run, tmp_path: Path) 
         forge(saved, client=address)
         with pytest.raises(nsd.InputError, match=f"client='{address}' cannot come from a file"):
             load(saved)
+        forge(saved, client=None, solver={"name": "cg", "client": address})
+        with pytest.raises(nsd.InputError, match="it sets 'client' of a solver, which no file may set"):
+            load(saved)
         result = run("predict", saved, tmp_path / "mine.npy")
         assert (result.code, result.err.count("\n")) == (2, 1)
         with pytest.raises(TimeoutError):
@@ -215,13 +227,31 @@ def test_a_file_cannot_open_a_connection(saved: Path, run: Run, tmp_path: Path) 
 def test_a_file_cannot_name_a_directory(saved: Path, tmp_path: Path) -> None:
     """Files of version 0.1.0 hold the directory of their fit: it is not taken over, and that is said."""
     place = tmp_path / "elsewhere"
-    assert load(forge(saved, directory=None)).directory is None
+    assert load(forge(saved, directory=None)).solver == "auto"
     with pytest.warns(UserWarning, match="of the file is ignored, for no file names a place to write") as told:
         machine = load(forge(saved, directory=str(place), solver="cg"))
     assert (len(told), told[0].filename) == (1, __file__)
-    assert machine.directory is None
+    assert machine.solver == "cg"
     machine.fit(X, LABELS)
     assert not place.exists()
+    for option in ("directory", "checkpoint"):
+        with pytest.raises(nsd.InputError, match=f"it sets '{option}' of a solver, which no file may set"):
+            load(forge(saved, solver={"name": "out_of_core", option: str(place)}))
+
+
+def test_files_of_the_first_release_are_read() -> None:
+    """Written by version 0.1.0, whose estimators had the options of their solvers as parameters of their own."""
+    folder, rows = Path(__file__).parent / "files", np.random.default_rng(0).standard_normal((8, 3)).round(2)
+    machine = load(folder / "classifier-0.1.npz")
+    assert machine.solver == CG(tol=1e-9, max_iter=300, preconditioner="none")
+    np.testing.assert_allclose(
+        machine.decision_function(rows[:2]), [-0.6803435153909003, -0.26851081715039093], rtol=1e-12
+    )
+    np.testing.assert_allclose(clone(machine).fit(rows, list("aabbabab")).dual_coef_, machine.dual_coef_, rtol=1e-7)
+    features = load(folder / "features-0.1.npz")
+    assert features.max_iter == 150
+    expected = [[-0.152636507651404, -0.184823201630057, -0.09479011602347312, -0.184823201630057]]
+    np.testing.assert_allclose(features.transform(rows[:1]), expected, rtol=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -231,6 +261,11 @@ def test_a_file_cannot_name_a_directory(saved: Path, tmp_path: Path) -> None:
         {"directory": ["x"]},
         {"directory": 1},
         {"solver": "cgg"},
+        {"solver": {"name": "cgg"}},
+        {"solver": {"name": "cg", "tol": -1}},
+        {"solver": {"name": "cg", "preconditioner": ["none"]}},
+        {"solver": {"tol": 1e-6}},
+        {"solver": {"name": "cholesky", "rank": 3}},
         {"kind": "secret"},
         {"activation": "os.system"},
         {"activation": ["relu"]},

@@ -17,11 +17,12 @@ from notsodeep.learn import (
     ExplicitKernelClassifier,
     ExplicitKernelRegressor,
 )
+from notsodeep.solvers import CG
 
 ESTIMATORS = [
     DEQKernelClassifier(),
     DEQKernelClassifier(normalize="none", kind="ntk", ridge="loo"),
-    DEQKernelClassifier(solver="cg", tol=1e-11, ridge=0.1),
+    DEQKernelClassifier(solver=CG(tol=1e-11), ridge=0.1),
     DEQKernelRegressor(),
     DEQKernelRegressor(activation="tanh", kind="nngp", ridge=0.01),
     ExplicitKernelClassifier(),

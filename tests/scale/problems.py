@@ -14,7 +14,7 @@ import numpy as np
 from distributed import LocalCluster
 
 import notsodeep as nsd
-from notsodeep.kernels import KernelBlocks, blocks
+from notsodeep.kernels import KernelBlocks
 
 DEQ = nsd.DEQ("normalized_relu", recurrent=0.25, input=0.25, bias=0.5)
 
@@ -24,7 +24,7 @@ def samples(n: int, p: int = 20, seed: int = 0) -> np.ndarray:
 
 
 def source(n: int = 100, **options: object) -> KernelBlocks:
-    return blocks(DEQ, samples(n), **{"kind": "ntk", **options})
+    return KernelBlocks(DEQ, samples(n), **{"kind": "ntk", **options})
 
 
 def contents(path: Path) -> dict[str, bytes]:
@@ -59,7 +59,8 @@ def start(code: str, *arguments: object, threads: int = 1) -> subprocess.Popen[s
 _WRITERS = """
 import os, sys, time
 from tests.scale import problems
-from notsodeep.scale import compute, factorize
+from notsodeep.scale import compute
+from notsodeep.solvers import StoredFactor
 source = problems.source({n})
 plain = source.block
 def block(*arguments):

@@ -17,8 +17,9 @@ from tests.scale import problems
 
 import notsodeep as nsd
 from notsodeep import InputError
-from notsodeep.scale import DamagedTileError, Factor, StoredBlocks, compute, factorize, verify
+from notsodeep.scale import DamagedTileError, StoredBlocks, compute, verify
 from notsodeep.scale.store import TileStore
+from notsodeep.solvers import StoredFactor
 
 LOST = "was moved, deleted or replaced while it was being written; leave it in place and run the same command again"
 
@@ -109,12 +110,12 @@ def test_a_factor_lost_under_its_writer(tmp_path: Path) -> None:
     def strike(done: int, total: int) -> None:
         if done == 3:
             moved(path)
-            factorize(problems.source(100), 0.2, path, tile=25)
+            StoredFactor.of(problems.source(100), 0.2, path, tile=25)
 
     with pytest.raises(InputError, match=LOST):
-        factorize(problems.source(100), 0.1, path, tile=25, progress=strike)
+        StoredFactor.of(problems.source(100), 0.1, path, tile=25, progress=strike)
     assert verify(path).sound
-    assert Factor(path).store.manifest["added"] == 0.2
+    assert StoredFactor(path).store.manifest["added"] == 0.2
 
 
 def test_a_store_moved_between_the_write_and_the_rename(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -294,15 +295,15 @@ def test_tiles_of_another_place_or_kernel_are_found(
 
 def test_tiles_of_a_factor_are_bound_too(tmp_path: Path) -> None:
     path = tmp_path / "L.zarr"
-    factorize(problems.source(100), 0.1, path, tile=25)
+    StoredFactor.of(problems.source(100), 0.1, path, tile=25)
     expected = problems.contents(path)
     first, second = (path / "c/1/0").read_bytes(), (path / "c/2/0").read_bytes()
     (path / "c/1/0").write_bytes(second)
     (path / "c/2/0").write_bytes(first)
     assert verify(path).damaged == ((1, 0), (2, 0))
     with pytest.raises(DamagedTileError):
-        Factor(path).solve(np.ones(100))
-    factorize(problems.source(100), 0.1, path, tile=25)
+        StoredFactor(path).solve(np.ones(100))
+    StoredFactor.of(problems.source(100), 0.1, path, tile=25)
     assert problems.contents(path) == expected
     described = json.loads((path / "zarr.json").read_text())
     described["attributes"]["notsodeep"]["added"] = 0.2
@@ -370,9 +371,9 @@ def test_a_store_of_format_1_is_read_and_not_continued(tmp_path: Path) -> None:
     (path / "c/0/1").write_bytes(data)
     assert verify(path).damaged == ((0, 1),)
     factor = tmp_path / "L.zarr"
-    expected = factorize(problems.source(50), 0.1, factor, tile=16).solve(np.ones(50))
+    expected = StoredFactor.of(problems.source(50), 0.1, factor, tile=16).solve(np.ones(50))
     as_in_format_1(factor)
-    assert np.array_equal(Factor(factor).solve(np.ones(50)), expected)
+    assert np.array_equal(StoredFactor(factor).solve(np.ones(50)), expected)
 
 
 # --- manifests that promise too much -----------------------------------------------------------------

@@ -16,9 +16,10 @@ from tests.scale import problems
 
 import notsodeep as nsd
 from notsodeep import InputError
-from notsodeep.kernels import blocks
+from notsodeep.kernels import kernel_matrix
+from notsodeep.kernels.matrices import side
 from notsodeep.scale import DamagedTileError, StoredBlocks, compute, verify
-from notsodeep.scale.store import TileStore, side
+from notsodeep.scale.store import TileStore
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
@@ -27,7 +28,7 @@ def test_the_store_holds_the_kernel(model: nsd.DEQ, dtype: str, tmp_path: Path) 
     X, Y = problems.samples(70), problems.samples(45, seed=1)
     for second in (None, Y):
         path = tmp_path / f"{second is None}.zarr"
-        stored = compute(blocks(model, X, second, kind="ntk", dtype=dtype), path, tile=16)
+        stored = compute(kernel_matrix(model, X, second, kind="ntk", dtype=dtype), path, tile=16)
         expected = model.kernel(X, second, kind="ntk", dtype=dtype)
         tolerance = 1e-12 if dtype == "float64" else 1e-5
         np.testing.assert_allclose(stored.to_numpy(), expected, rtol=tolerance, atol=tolerance)
@@ -108,8 +109,8 @@ def test_bits_do_not_depend_on_threads_or_on_who_asks(tmp_path: Path) -> None:
     # with two BLAS threads these products round differently, so the store must not use them
     code = (
         "import sys; from tests.scale import problems; from notsodeep.scale import compute;"
-        "from notsodeep.kernels import blocks;"
-        "compute(blocks(problems.DEQ, problems.samples(1500, 784), kind='ntk'), sys.argv[1], tile=700)"
+        "from notsodeep.kernels import kernel_matrix;"
+        "compute(kernel_matrix(problems.DEQ, problems.samples(1500, 784), kind='ntk'), sys.argv[1], tile=700)"
     )
     for threads in (1, 2):
         process = problems.start(code, tmp_path / f"{threads}.zarr", threads=threads)
@@ -147,13 +148,15 @@ def test_other_data_model_tile_or_version_is_refused(tmp_path: Path) -> None:
     changed = X.copy()
     changed[17, 3] = np.nextafter(changed[17, 3], 1)
     with pytest.raises(InputError, match=r"kernel: data [0-9a-f]{10} → [0-9a-f]{10}; pass"):
-        compute(blocks(problems.DEQ, changed, kind="ntk"), path)
+        compute(kernel_matrix(problems.DEQ, changed, kind="ntk"), path)
     with pytest.raises(InputError, match=r"kernel: model\.recurrent 0\.25 → 0\.3; pass"):
-        compute(blocks(nsd.DEQ("normalized_relu", 0.3, 0.25, 0.5), X, kind="ntk"), path)
+        compute(kernel_matrix(nsd.DEQ("normalized_relu", 0.3, 0.25, 0.5), X, kind="ntk"), path)
     with pytest.raises(InputError, match=r"kernel: model\.activation 1\.41421·relu\(x\) → tanh\(x\); pass"):
-        compute(blocks(nsd.DEQ("tanh", 0.25, 0.25, 0.5), X, kind="ntk"), path)
+        compute(kernel_matrix(nsd.DEQ("tanh", 0.25, 0.25, 0.5), X, kind="ntk"), path)
     with pytest.raises(InputError, match=r"kernel: model\.activation\.scale 1\.4142\d* → 1\.4142\d*; pass"):
-        compute(blocks(nsd.DEQ((1 + 1e-9) * nsd.activation("normalized_relu"), 0.25, 0.25, 0.5), X, kind="ntk"), path)
+        compute(
+            kernel_matrix(nsd.DEQ((1 + 1e-9) * nsd.activation("normalized_relu"), 0.25, 0.25, 0.5), X, kind="ntk"), path
+        )
     with pytest.raises(InputError, match="tile"):
         compute(problems.source(50), path, tile=17)
     described = json.loads((path / "zarr.json").read_text())
@@ -250,7 +253,7 @@ def test_a_directory_in_place_of_a_tile(tmp_path: Path) -> None:
 def test_a_python_function_cannot_be_remembered(tmp_path: Path) -> None:
     model = nsd.DEQ(nsd.activation(np.arctan), 0.2, 0.8)
     with pytest.raises(InputError, match="Python function"):
-        compute(blocks(model, problems.samples(20)), tmp_path / "K.zarr")
+        compute(kernel_matrix(model, problems.samples(20)), tmp_path / "K.zarr")
     assert not (tmp_path / "K.zarr").exists()
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import typer
 
 from notsodeep import data
-from notsodeep.checks import InputError, choice, nonnegative, require_finite
+from notsodeep.checks import InputError, choice, require_finite
 from notsodeep.commands.console import (
     DATA,
     Json,
@@ -23,7 +23,6 @@ from notsodeep.commands.console import (
     say,
     wrapped,
 )
-from notsodeep.data import Data
 
 TASKS = ("classify", "regress")
 
@@ -57,6 +56,7 @@ def fit(
     """Fit a kernel machine and write it to a file."""
     from notsodeep.learn import DEQKernelClassifier, DEQKernelRegressor
     from notsodeep.learn.persistence import save
+    from notsodeep.solvers.shorthand import solver_with
 
     choice(task, TASKS, "task")
     if out.suffix.lower() != ".npz":
@@ -70,13 +70,15 @@ def fit(
         ridge=_ridge(ridge),
         normalize=normalize,
         dtype=dtype,
-        solver=solver,
-        directory=directory,
-        client=scheduler,
+        solver=solver_with(solver, directory=directory, client=scheduler),
         progress=False,
     )
     new_file(out, force=force)
-    loaded = _split(data.subsample(data.load(source), limit, seed), test_share, seed)
+    loaded = data.subsample(data.load(source), limit, seed)
+    if not 0 <= test_share < 1:
+        raise InputError(f"test_share={test_share!r} must lie between 0 and 1")
+    if loaded.X_test is None and test_share:
+        loaded = loaded.split(test_share, seed=seed)
     y = labels_for(task, loaded.labels, loaded.name)
     began = time.perf_counter()
     with progress(f"{kind} machine on {len(loaded.X)} samples", quiet=json) as report:
@@ -122,19 +124,6 @@ def _ridge(text: str) -> Any:
     except ValueError:
         raise InputError(f"ridge={text!r} must be a number, numbers separated by commas, loo or gcv") from None
     return values if len(values) > 1 else values[0]
-
-
-def _split(loaded: Data, share: float, seed: int) -> Data:
-    """Hold out a share of the samples unless there is a test part already."""
-    if nonnegative(share, "test_share") >= 1:
-        raise InputError(f"test_share={share!r} must lie between 0 and 1")
-    if loaded.X_test is not None or not share or loaded.labels is None:
-        return loaded
-    order = np.random.default_rng(seed).permutation(len(loaded.X))
-    held, kept = np.split(order, [max(1, round(share * len(order)))])
-    if not len(kept):
-        raise InputError(f"data={loaded.name!r} has only {len(order)} samples; nothing is left to fit")
-    return Data(loaded.name, loaded.X[kept], loaded.labels[kept], loaded.X[held], loaded.labels[held])
 
 
 def _facts(machine: Any) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from notsodeep.commands.console import DATA, Json, Limit, emit, new_file, parse_
 from notsodeep.models import DEQ, load_model
 from notsodeep.resources import available_memory, readable
 from notsodeep.scale import verify as check
-from notsodeep.scale.distributed import connect
+from notsodeep.scale.distributed import connected
 
 
 def kernel(
@@ -61,7 +61,7 @@ def kernel(
     if suffix == ".zarr":
         if force:
             raise InputError(f"force is for .npy files; delete {str(out)!r} yourself if it is to be replaced")
-        with connect(scheduler) as client:
+        with connected(scheduler) as client:
             matrix = compute(partial(network.kernel, out=out, tile=tile, client=client))
         trace = float(matrix.diagonal().sum())
         there, total = matrix.reused, len(matrix.store.tiles())

@@ -42,11 +42,10 @@ def predict(
         new_file(out, force=force)
     loaded = data.load(source)
     part = "all samples" if loaded.X_test is None else "test part"
-    X, labels = (loaded.X, loaded.labels) if loaded.X_test is None else (loaded.X_test, loaded.labels_test)
-    chosen = data.subsample(data.Data(loaded.name, X, labels), limit)
-    if X.shape[1] != machine.n_features_in_:
+    chosen = data.subsample(loaded.test or loaded, limit)
+    if chosen.X.shape[1] != machine.n_features_in_:
         raise InputError(
-            f"data={source!r} has {X.shape[1]} features a sample, but {str(model)!r} was fitted to "
+            f"data={source!r} has {chosen.X.shape[1]} features a sample, but {str(model)!r} was fitted to "
             f"{machine.n_features_in_}"
         )
     began = time.perf_counter()

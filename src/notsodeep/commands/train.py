@@ -15,7 +15,7 @@ import typer
 
 from notsodeep import data as datasets
 from notsodeep import files
-from notsodeep.checks import InputError, choice, count, positive
+from notsodeep.checks import InputError, choice, count
 from notsodeep.commands.console import DATA, Json, Limit, emit, parse_activation, progress, say, table
 from notsodeep.matching import match
 from notsodeep.models import DEQ
@@ -53,12 +53,11 @@ def train(
 
     _use_threads(count(threads, "threads"))
     choice(model, ("deq", "explicit"), "model")
-    if test_share is not None and not 0 < positive(test_share, "test_share") < 1:
-        raise InputError(f"test_share={test_share!r} must lie between 0 and 1")
     if certify and model != "deq":
         raise InputError("certify speaks of the implicit network; use --model deq")
-    source = datasets.subsample(datasets.load(data), limit)
-    X, labels, X_test, labels_test, names = _parts(source, test_share, seed)
+    # held-out samples have no part in the preparation
+    source, names = datasets.subsample(datasets.load(data), limit).split(test_share, seed=seed).prepared().numbered()
+    X, labels, X_test, labels_test = source.parts
     plain = DEQ(parse_activation(activation, param or []), recurrent, input)
     deq = plain.centered(1.0)  # the match speaks of it: both models then compute nearly the same kernel
     shape = (X.shape[1], width, len(names))
@@ -121,24 +120,6 @@ def train(
     say(f"test accuracy {100 * accuracy:.2f} % after {len(history.epochs)} epochs" + (f"; saved {out}" if out else ""))
     if certificate is not None:
         say(str(certificate))
-
-
-def _parts(source: datasets.Data, test_share: float | None, seed: int) -> tuple[Any, Any, Any, Any, Any]:
-    """Prepared samples and class numbers to train on, the same to test on, and the names of the classes."""
-    if source.labels is None:
-        raise InputError(f"data={source.name!r} has no labels; pass a .npz with X and y, or a .csv with a label column")
-    if test_share is None and source.X_test is not None and source.labels_test is not None:
-        names, labels = np.unique(np.concatenate([source.labels, source.labels_test]), return_inverse=True)
-        mean, scale = datasets.center_and_scale(source.X)
-        X, X_test = ((part - mean) / scale for part in (source.X, source.X_test))
-        return X, labels[: len(X)], X_test, labels[len(X) :], names
-    names, labels = np.unique(source.labels, return_inverse=True)
-    X = datasets.prepare(source.X)
-    order = np.random.default_rng(seed).permutation(len(X))
-    held, kept = np.split(order, [max(1, round((test_share or 0.25) * len(X)))])
-    if len(kept) == 0:
-        raise InputError(f"data={source.name!r} has only {len(X)} samples; nothing is left to train on")
-    return X[kept], labels[kept], X[held], labels[held], names
 
 
 @contextmanager

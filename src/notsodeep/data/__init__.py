@@ -11,7 +11,8 @@ from notsodeep.data.catalog import CATALOG, Fetched, FetchError, cache_folder, r
 from notsodeep.data.catalog import fetch as _fetch
 from notsodeep.data.files import ENDINGS, read_path
 from notsodeep.data.mixtures import draw_mixture
-from notsodeep.data.samples import Data, center_and_scale, prepare, subsample
+from notsodeep.data.preparation import Preparation, center_and_scale, prepare
+from notsodeep.data.samples import Data, Parts, subsample
 from notsodeep.progress import Progress
 
 __all__ = [
@@ -19,6 +20,8 @@ __all__ = [
     "Data",
     "FetchError",
     "Fetched",
+    "Parts",
+    "Preparation",
     "cache_folder",
     "canonical",
     "center_and_scale",

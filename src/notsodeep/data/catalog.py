@@ -5,12 +5,12 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import platformdirs
 
 from notsodeep import files
 from notsodeep.checks import InputError
@@ -125,18 +125,12 @@ CATALOG: dict[str, Entry] = {
 
 
 def cache_folder(cache: str | Path | None = None) -> Path:
-    """`cache`, or ``$NOTSODEEP_DATA``, or the folder where this platform keeps caches."""
+    """`cache`, or ``$NOTSODEEP_DATA``, or where this system keeps caches."""
     if cache is not None:
         return Path(cache).expanduser()
     if chosen := os.environ.get("NOTSODEEP_DATA"):
         return Path(chosen).expanduser()
-    if sys.platform == "win32":
-        root = Path(os.environ.get("LOCALAPPDATA", Path.home() / "AppData" / "Local"))
-    elif sys.platform == "darwin":
-        root = Path.home() / "Library" / "Caches"
-    else:
-        root = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return root / "notsodeep" / "data"
+    return platformdirs.user_cache_path("notsodeep", appauthor=False, opinion=False) / "data"
 
 
 def fetch(name: str, *, cache: str | Path | None = None, force: bool = False, progress: Progress = None) -> Fetched:

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import io
 import math
 import struct
-import zlib
+import warnings
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from notsodeep import compilation
 from notsodeep.checks import InputError
-from notsodeep.reading import inflate
+from notsodeep.extras import need
+from notsodeep.reading import affordable
 
 __all__ = ["ImageSet", "cifar_records", "idx", "pixels", "png"]
 
@@ -72,67 +73,18 @@ def cifar_records(raw: bytes, name: str) -> tuple[Bytes, Bytes]:
 
 
 def png(raw: bytes, name: str) -> Bytes:
-    """Decode a PNG picture with 8 bits a channel, grey or RGB, not interlaced.
+    """Decode a PNG picture with 8 bits a channel, grey or RGB, through Pillow.
 
     Returns
     -------
     pixels : array (height, width, channels)
     """
-    if raw[:8] != b"\x89PNG\r\n\x1a\n":
-        raise InputError(f"{name} is not a PNG file")
-    header, packed, position = b"", [], 8
+    Image = need("PIL.Image")
     try:
-        while position < len(raw):
-            length, kind = struct.unpack_from(">I4s", raw, position)
-            chunk = raw[position + 8 : position + 8 + length]
-            (checksum,) = struct.unpack_from(">I", raw, position + 8 + length)
-            if zlib.crc32(chunk, zlib.crc32(kind)) != checksum:
-                raise InputError(f"{name} is damaged: the checksum of its {kind.decode('latin-1')} part is wrong")
-            if kind == b"IHDR":
-                header = chunk
-            elif kind == b"IDAT":
-                packed.append(chunk)
-            position += 12 + length
-        width, height, depth, color, _, _, interlaced = struct.unpack(">IIBBBBB", header)
-        if depth != 8 or color not in (0, 2) or interlaced:
-            raise InputError(f"{name} is not an 8-bit grey or RGB picture without interlacing")
-        channels = 3 if color == 2 else 1
-        size = height * (1 + width * channels)
-        lines = np.frombuffer(inflate(b"".join(packed), size), np.uint8).reshape(height, 1 + width * channels)
-    except (struct.error, ValueError) as error:
-        if isinstance(error, InputError):
-            raise
-        raise InputError(f"{name} is damaged: {error}") from None
-    if lines[:, 0].max(initial=0) > 4:
-        raise InputError(f"{name} is damaged: it names a filter that PNG does not have")
-    return _unfilter(lines, channels).reshape(height, width, channels)
-
-
-@compilation.jit(nogil=True)
-def _unfilter(lines: Bytes, channels: int) -> Bytes:
-    """Undo the five filters of PNG: each byte was stored as its difference from a guess by its neighbours."""
-    height, width = lines.shape[0], lines.shape[1] - 1
-    pixels = np.zeros((height, width), np.uint8)
-    for i in range(height):
-        kind = lines[i, 0]
-        for j in range(width):
-            left = int(pixels[i, j - channels]) if j >= channels else 0
-            above = int(pixels[i - 1, j]) if i > 0 else 0
-            guess = 0
-            if kind == 1:
-                guess = left
-            elif kind == 2:
-                guess = above
-            elif kind == 3:
-                guess = (left + above) // 2
-            elif kind == 4:
-                corner = int(pixels[i - 1, j - channels]) if i > 0 and j >= channels else 0
-                by_left, by_above, by_corner = abs(above - corner), abs(left - corner), abs(left + above - 2 * corner)
-                if by_left <= by_above and by_left <= by_corner:
-                    guess = left
-                elif by_above <= by_corner:
-                    guess = above
-                else:
-                    guess = corner
-            pixels[i, j] = np.uint8((int(lines[i, j + 1]) + guess) & 255)
-    return pixels
+        with warnings.catch_warnings(action="error"), Image.open(io.BytesIO(raw), formats=["PNG"]) as image:
+            if image.mode not in ("L", "RGB"):
+                raise ValueError("it is not an 8-bit grey or RGB picture")
+            affordable(math.prod(image.size) * len(image.mode), len(raw))
+            return np.array(image, np.uint8).reshape(*image.size[::-1], -1)
+    except Exception as error:  # a decoder fails in many ways
+        raise InputError(f"{name} is damaged or no PNG file: {error}") from None

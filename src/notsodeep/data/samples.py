@@ -1,19 +1,29 @@
-"""Samples in rows with their labels, and the one preparation the theory asks for."""
+"""Samples in rows with their labels, and how to split and prepare them."""
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
-from notsodeep.checks import InputError, count, matrix
+from notsodeep.checks import InputError, count, real
+from notsodeep.data.preparation import Preparation, center_and_scale
 
-__all__ = ["Data", "center_and_scale", "mean_and_scale", "prepare", "subsample"]
+__all__ = ["Data", "Parts", "subsample"]
 
-_BLOCK = 1024  # rows turned into float64 at a time
+_LABELS = "pass a .npz with X and y, or a .csv with a label column"
+_SHARE = 0.25  # held out where nothing is said and the set has no test part
+
+
+class Parts(NamedTuple):
+    """Samples and labels to train and to test on."""
+
+    X: NDArray[Any]
+    labels: NDArray[Any]
+    X_test: NDArray[Any]
+    labels_test: NDArray[Any]
 
 
 @dataclass(frozen=True)
@@ -52,54 +62,91 @@ class Data:
         """`X_test` as images (m, P, Q, C), without a copy."""
         return None if self.X_test is None else self._as_images(self.X_test)
 
+    @property
+    def test(self) -> Data | None:
+        """The test part as data of its own."""
+        return None if self.X_test is None else self._with(self.X_test, self.labels_test)
+
+    @property
+    def parts(self) -> Parts:
+        """Both parts of labelled data; see :meth:`split`."""
+        if self.labels is None or self.X_test is None or self.labels_test is None:
+            missing = "labels" if self.labels is None else "labelled test part"
+            raise InputError(f"data={self.name!r} has no {missing}; {_LABELS}")
+        return Parts(self.X, self.labels, self.X_test, self.labels_test)
+
+    def split(
+        self, share: float | None = None, *, train: int | None = None, test: int | None = None, seed: int = 0
+    ) -> Data:
+        """Hold out samples to test on, drawn at random; all else about the data stays.
+
+        Parameters
+        ----------
+        share : float, optional
+            Of the samples, to hold out. When absent, the set's own test part is used, or a quarter where it has none.
+        train, test : int, optional
+            Take so many samples of each part.
+        seed : int
+
+        Examples
+        --------
+        >>> from notsodeep import data
+        >>> digits = data.load("digits").split(0.2)
+        >>> digits.X.shape, digits.X_test.shape, digits.images_test.shape
+        ((1438, 64), (359, 64), (359, 8, 8, 1))
+        """
+        from sklearn.model_selection import train_test_split
+
+        if share is not None and not 0 < real(share, "test_share") < 1:
+            raise InputError(f"test_share={share!r} must lie between 0 and 1")
+        usable = share is None and (self.labels is None or self.labels_test is not None)
+        rest = self.test if usable else None
+        if rest is None:
+            if len(self.X) < 2:
+                raise InputError(f"data={self.name!r} has only one sample; nothing is left to train on")
+            held = min(max(round((share or _SHARE) * len(self.X)), 1), len(self.X) - 1)
+            stream = np.random.RandomState(np.random.PCG64(count(seed, "seed", 0)))  # a seed of any size
+            kept, others = train_test_split(np.arange(len(self.X)), test_size=held, random_state=stream)
+            part, rest = self._rows(np.sort(kept)), self._rows(np.sort(others))
+        else:
+            part = self
+        part, rest = _drawn(part, train, "train", seed), _drawn(rest, test, "test", seed)
+        return replace(part, X_test=rest.X, labels_test=rest.labels)
+
+    def prepared(self, mode: str = "center") -> Data:
+        """Both parts in float64, prepared by what is learnt from `X` alone: see :class:`notsodeep.data.Preparation`.
+
+        Examples
+        --------
+        >>> from notsodeep import data
+        >>> digits = data.load("digits").split(0.2).prepared()
+        >>> [round(float((part**2).sum(axis=1).mean()), 3) for part in (digits.X, digits.X_test)]
+        [1.0, 0.989]
+        """
+        learnt = Preparation(mode, *center_and_scale(self.X)) if mode == "center" else Preparation.of(self.X, mode)
+        X, *tested = (learnt(part.astype(np.float64)) for part in (self.X, self.X_test) if part is not None)
+        return replace(self, X=X, X_test=tested[0] if tested else None)
+
+    def numbered(self) -> tuple[Data, NDArray[Any]]:
+        """The same with the classes of both parts numbered 0, 1, …, and their names."""
+        if self.labels is None:
+            raise InputError(f"data={self.name!r} has no labels; {_LABELS}")
+        parts = [part for part in (self.labels, self.labels_test) if part is not None]
+        names, numbers = np.unique(np.concatenate(parts), return_inverse=True)
+        labels, labels_test = np.split(numbers, [len(self.X)])
+        return replace(self, labels=labels, labels_test=None if self.labels_test is None else labels_test), names
+
+    def _rows(self, rows: NDArray[Any]) -> Data:
+        """Some of the samples to train on; the test part stays."""
+        return replace(self, X=self.X[rows], labels=None if self.labels is None else self.labels[rows])
+
+    def _with(self, X: NDArray[Any], labels: NDArray[Any] | None) -> Data:
+        return replace(self, X=X, labels=labels, X_test=None, labels_test=None)
+
     def _as_images(self, X: NDArray[Any]) -> NDArray[Any]:
         if self.image_shape is None:
             raise InputError(f"{self.name} does not hold images; reshape X yourself if it does")
         return X.reshape(-1, *self.image_shape)
-
-
-def mean_and_scale(X: NDArray[Any], weight: NDArray[Any] | None = None) -> tuple[NDArray[np.float64], float]:
-    """Mean m of the rows and s with s² = mean ‖x − m‖², each row counted `weight` times, in float64.
-
-    A power of two is taken out first, so that squares of tiny or huge samples stay within the range of floats. s is 0
-    where nothing but the rounding of the mean is left.
-    """
-    share = np.full(len(X), 1 / len(X)) if weight is None else weight / weight.sum()
-    unit = math.ldexp(1.0, math.frexp(float(np.abs(X).max()))[1] - 1)
-    tiles = [slice(start, start + _BLOCK) for start in range(0, len(X), _BLOCK)]
-    mean = np.sum([share[tile] @ (X[tile] / np.float64(unit)) for tile in tiles], axis=0)
-    square = sum(float(share[tile] @ np.sum((X[tile] / np.float64(unit) - mean) ** 2, axis=1)) for tile in tiles)
-    scale = math.sqrt(square)
-    return mean * unit, scale * unit if scale > 1e-14 * float(np.linalg.norm(mean)) else 0.0
-
-
-def center_and_scale(X: NDArray[Any]) -> tuple[NDArray[np.float64], float]:
-    """Return the mean of the rows and s² = mean ‖x − mean‖² as s, computed in float64."""
-    mean, scale = mean_and_scale(X)
-    if scale == 0:
-        raise InputError(f"X holds {len(X)} identical samples (n_samples={len(X)}); pass data that varies")
-    return mean, scale
-
-
-def prepare(X: ArrayLike) -> NDArray[np.float64]:
-    """X ↦ (X − mean)/s with s such that the mean of ‖x‖² is 1.
-
-    √p·x then has mean 0 and, on average over its features, variance 1: τ0 = 1.
-    :class:`notsodeep.learn.CenterAndScale` does the same as a step of a scikit-learn pipeline.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from notsodeep import data
-    >>> X = data.prepare(data.load("digits").X)
-    >>> round(float(np.mean(np.sum(X**2, axis=1))), 12)
-    1.0
-    """
-    array = matrix(X)
-    mean, scale = center_and_scale(array)
-    prepared: NDArray[np.float64] = array - mean
-    prepared /= scale
-    return prepared
 
 
 def subsample(data: Data, limit: int | None, seed: int = 0) -> Data:
@@ -109,5 +156,10 @@ def subsample(data: Data, limit: int | None, seed: int = 0) -> Data:
     """
     if limit is None or len(data.X) <= count(limit, "limit"):
         return data
-    rows = np.sort(np.random.default_rng(seed).choice(len(data.X), limit, replace=False))
-    return replace(data, X=data.X[rows], labels=None if data.labels is None else data.labels[rows])
+    return data._rows(np.sort(np.random.default_rng(seed).choice(len(data.X), limit, replace=False)))
+
+
+def _drawn(part: Data, wanted: int | None, name: str, seed: int) -> Data:
+    if wanted is not None and count(wanted, name) > len(part.X):
+        raise InputError(f"{name}={wanted} asks for more samples than the {len(part.X)} that {part.name} holds")
+    return subsample(part, wanted, seed)

@@ -6,11 +6,16 @@ import math
 from dataclasses import dataclass, fields
 from typing import NamedTuple
 
+import numpy as np
+
+from notsodeep.cells import DeepDEQ
 from notsodeep.checks import InputError, choice, positive
 from notsodeep.gaussian import Moments, moments
 from notsodeep.models import DEQ, Explicit
+from notsodeep.recursion import Recursion
 
 __all__ = [
+    "CellCoefficients",
     "DEQCoefficients",
     "ExplicitCoefficients",
     "Weights",
@@ -131,13 +136,38 @@ class ExplicitCoefficients(_Table):
         return Weights(self.beta1, self.beta2, self.beta3, self.kappa2)
 
 
-def coefficients(model: DEQ | Explicit, tau0: float) -> DEQCoefficients | ExplicitCoefficients:
+@dataclass(frozen=True)
+class CellCoefficients(ExplicitCoefficients):
+    """Coefficients of a centred cell of several layers, as those of an explicit network.
+
+    Attributes
+    ----------
+    tau : float
+        Standard deviation of what enters the last layer's activation.
+    lambda1, lambda2, lambda3 : float
+        NNGP.
+    """
+
+    lambda1: float
+    lambda2: float
+    lambda3: float
+
+    def weights(self, kind: str = "ck") -> Weights:
+        """Return (c₁, c₂, c₃, d) of the equivalent of one kernel."""
+        if choice(kind, DeepDEQ.kinds, "kind") == "nngp":
+            return Weights(self.lambda1, self.lambda2, self.lambda3, self.tau**2)
+        return super().weights(kind)
+
+
+def coefficients(
+    model: DEQ | DeepDEQ | Explicit, tau0: float
+) -> DEQCoefficients | ExplicitCoefficients | CellCoefficients:
     """Return the coefficients of ``model.centered(tau0)``.
 
     Parameters
     ----------
-    model : DEQ or Explicit
-        A DEQ must have bias 0.
+    model : DEQ, DeepDEQ or Explicit
+        Without biases.
     tau0 : float
         τ₀² = tr C°/p, the mean squared norm of the centred samples.
 
@@ -155,7 +185,9 @@ def coefficients(model: DEQ | Explicit, tau0: float) -> DEQCoefficients | Explic
         return _of_deq(model, tau0)
     if isinstance(model, Explicit):
         return _of_explicit(model, tau0)
-    raise InputError(f"model={model!r} has no high-dimensional coefficients; pass a DEQ or an Explicit")
+    if isinstance(model, DeepDEQ):
+        return _of_cell(model, tau0)
+    raise InputError(f"model={model!r} has no high-dimensional coefficients; pass a DEQ, a DeepDEQ or an Explicit")
 
 
 def _of_deq(model: DEQ, tau0: float) -> DEQCoefficients:
@@ -188,32 +220,64 @@ def _of_deq(model: DEQ, tau0: float) -> DEQCoefficients:
     )
 
 
+def _of_recursion(recursion: Recursion, tau0: float) -> dict[str, float]:
+    """Coefficients of a recursion of centred layers, level by level.
+
+    Λ = σ² K + β² P, K = E[φφ], T = E[φ'φ'] (Λ + σ² T): (α₁, α₂, α₃, α₄) of K, (t₁, t₂, t₃, t) of T. A closed
+    recursion makes them functions of themselves, each affine once those before it are known.
+    """
+    variances = recursion.passed(recursion.state(tau0**2, centered=True), tau0**2, centered=True)
+    levels = [
+        (layer, moments(layer.activation, math.sqrt(q)), q, layer.output(q, centered=True)[2] ** 2)
+        for layer, q in zip(recursion.layers, variances, strict=True)
+    ]
+    first = last = np.zeros(8)  # α₁, α₄, α₂, α₃, t₁, t, t₂, t₃
+    gains = np.ones(3)
+    for layer, m, _, divisor in levels:
+        diagonal = 0.0 if layer.normalize else m.power_curvature / 2
+        gains *= layer.recurrent * np.array([m.slope**2 / divisor, diagonal, m.slope_power / divisor])
+    gain = gains[[0, 1, 0, 0, 0, 2, 0, 0]]
+    for _ in range(4 if recursion.closed else 1):
+        values = last = first
+        for layer, m, q, divisor in levels:
+            slope2, bend2, sigma2 = m.slope**2, m.curvature**2, layer.recurrent
+            lambda1, lambda4, lambda2, lambda3 = sigma2 * values[:4] + layer.input * np.array([1, 1, 0, 0])
+            s1, s, s2, s3 = np.array([lambda1, q, lambda2, lambda3]) + sigma2 * values[4:]
+            values = np.array([
+                slope2 * lambda1,
+                0.0 if layer.normalize else m.power_curvature / 2 * lambda4,
+                slope2 * lambda2 + (0.0 if layer.normalize == "layer" else bend2 * lambda4**2 / 4),
+                slope2 * lambda3 + bend2 * lambda1**2 / 2,
+                slope2 * s1,
+                m.slope_power * s,
+                slope2 * s2,
+                slope2 * s3 + bend2 * lambda1 * s1,
+            ]) / divisor  # fmt: skip
+            last = np.array([lambda1, lambda2, lambda3, q])
+        first = first + (values - first) / (1 - gain) if recursion.closed else values
+    alpha1, alpha4, alpha2, alpha3, t1, t, t2, t3 = (float(value) for value in first)
+    layer, m, q, _ = levels[-1]
+    gamma2 = 1.0 if layer.normalize else m.power
+    return {
+        "gamma2": gamma2,
+        "alpha1": alpha1,
+        "alpha2": alpha2,
+        "alpha3": alpha3,
+        "alpha4": alpha4,
+        "kappa2": gamma2 + t,
+        "beta1": alpha1 + t1,
+        "beta2": alpha2 + t2,
+        "beta3": alpha3 + t3,
+        **dict(zip(("lambda1", "lambda2", "lambda3", "tau2"), (float(value) for value in last), strict=True)),
+    }
+
+
 def _of_explicit(model: Explicit, tau0: float) -> ExplicitCoefficients:
-    alpha1, alpha2, alpha3, alpha4 = 1.0, 0.0, 0.0, 1.0
-    beta1, beta2, beta3, kappa2 = 1.0, 0.0, 0.0, tau0**2
-    tau = tau0
-    for layer in model.centered(tau0).activations:
-        m = moments(layer, tau)
-        slope2, bend2 = m.slope**2, m.curvature**2
-        old = alpha1
-        alpha1 = slope2 * alpha1
-        alpha2 = slope2 * alpha2 + bend2 * alpha4**2 / 4
-        alpha3 = slope2 * alpha3 + bend2 * old**2 / 2
-        alpha4 = m.power_curvature / 2 * alpha4
-        beta3 = alpha3 + slope2 * beta3 + beta1 * bend2 * old
-        beta1, beta2 = alpha1 + slope2 * beta1, alpha2 + slope2 * beta2
-        kappa2 = m.power + m.slope_power * kappa2
-        tau = math.sqrt(m.power)
-    return ExplicitCoefficients(
-        tau0=tau0,
-        tau=tau,
-        gamma2=tau**2,
-        alpha1=alpha1,
-        alpha2=alpha2,
-        alpha3=alpha3,
-        alpha4=alpha4,
-        kappa2=kappa2,
-        beta1=beta1,
-        beta2=beta2,
-        beta3=beta3,
-    )
+    found = _of_recursion(model.centered(tau0).recursion(), tau0)
+    names = {f.name for f in fields(ExplicitCoefficients)} & set(found)
+    return ExplicitCoefficients(tau0=tau0, tau=math.sqrt(found["gamma2"]), **{name: found[name] for name in names})
+
+
+def _of_cell(model: DeepDEQ, tau0: float) -> CellCoefficients:
+    found = _of_recursion(model.centered(tau0).recursion(), tau0)
+    return CellCoefficients(tau0=tau0, tau=math.sqrt(found.pop("tau2")), **found)

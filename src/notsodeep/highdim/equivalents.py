@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import linalg
 from scipy.sparse.linalg import LinearOperator
 
+from notsodeep.cells import DeepDEQ
 from notsodeep.checks import InputError, matrix, nonnegative, warn_convergence
 from notsodeep.highdim.coefficients import Weights, coefficients
 from notsodeep.highdim.statistics import Statistics
@@ -150,7 +151,7 @@ class Equivalent:
         return matrix(b, name, rank=rank)
 
 
-def equivalent(model: DEQ | Explicit, X: ArrayLike, stats: Statistics, kind: str = "ck") -> Equivalent:
+def equivalent(model: DEQ | DeepDEQ | Explicit, X: ArrayLike, stats: Statistics, kind: str = "ck") -> Equivalent:
     """Return M̄ = c₁ XXᵀ + V [[c₂ttᵀ + c₃T, c₂t], [c₂tᵀ, c₂]] Vᵀ + (d − τ₀²c₁) I, V = [J/√p, ψ].
 
     It differs from the exact kernel of ``model.centered(stats.tau0)`` by O(n^−1/2) in
@@ -158,7 +159,7 @@ def equivalent(model: DEQ | Explicit, X: ArrayLike, stats: Statistics, kind: str
 
     Parameters
     ----------
-    model : DEQ or Explicit
+    model : DEQ, DeepDEQ or Explicit
     X : array (n, p)
         The samples of which `stats` speaks.
     stats : Statistics

@@ -162,12 +162,10 @@ class FeatureRidge:
     scale: float
 
     @staticmethod
-    def of(
-        model: DEQ | Explicit, width: int | Sequence[int], stats: Statistics, population: Population
-    ) -> FeatureRidge:
+    def of(model: Any, width: int | Sequence[int], stats: Statistics, population: Population) -> FeatureRidge:
         """The last layer of a network with random weights, of one width or of one for each layer."""
         if not isinstance(model, DEQ | Explicit):
-            raise InputError(f"model={model!r} has no forecast at finite width; pass a DEQ or an Explicit, or no width")
+            raise InputError(f"model={model!r} has no forecast at finite width; pass a DEQ, an Explicit, or no width")
         depth = 1 if isinstance(model, DEQ) else model.depth
         widths: list[Any] = list(np.atleast_1d(width)) if np.ndim(width) else [width] * depth
         if len(widths) != depth:

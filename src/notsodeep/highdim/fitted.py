@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import linalg
 
+from notsodeep.cells import DeepDEQ
 from notsodeep.checks import InputError, choice, matrix, real
 from notsodeep.highdim.curves import Curve
 from notsodeep.highdim.fixed_point import Population, Resolved
@@ -158,7 +159,7 @@ def _positive(form: Array) -> Array:
 
 
 def held_out(
-    model: DEQ | Explicit,
+    model: DEQ | DeepDEQ | Explicit,
     samples: Samples,
     predict: Callable[[Samples, Array], Curve],
     targets: Array,
@@ -170,7 +171,7 @@ def held_out(
 
     Parameters
     ----------
-    model : DEQ or Explicit
+    model : DEQ, DeepDEQ or Explicit
     samples : Samples
     predict : callable
         ``predict(part, n)`` makes a forecast from a part of the samples.
@@ -204,7 +205,9 @@ def held_out(
     return HeldOut(len(train), len(test), levels, right @ counts, measured, error)
 
 
-def _exact(model: DEQ | Explicit, train: Samples, test: Samples, targets: Array, kind: str, levels: Array) -> Array:
+def _exact(
+    model: DEQ | DeepDEQ | Explicit, train: Samples, test: Samples, targets: Array, kind: str, levels: Array
+) -> Array:
     """Accuracy of kernel ridge classification with the exact kernel, at each ridge."""
     kernel, cross = model.kernel(train.X, kind=kind), model.kernel(test.X, train.X, kind=kind)
     values, vectors = linalg.eigh(kernel, overwrite_a=True)

@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from notsodeep.cells import DeepDEQ
 from notsodeep.checks import InputError, choice
 from notsodeep.highdim.coefficients import Weights, coefficients
 from notsodeep.highdim.curves import Curve, confusion, curve, sample_sizes, target_table
@@ -149,7 +150,7 @@ class Forecast:
 
 
 def forecast(
-    model: DEQ | Explicit,
+    model: DEQ | DeepDEQ | Explicit,
     mixture: Mixture | None = None,
     n: ArrayLike | None = None,
     ridge: ArrayLike | str = "best",
@@ -171,7 +172,7 @@ def forecast(
 
     Parameters
     ----------
-    model : DEQ or Explicit
+    model : DEQ, DeepDEQ or Explicit
         Anything that :func:`coefficients` describes.
     mixture : Mixture
         Absent when `X` and `y` are given.

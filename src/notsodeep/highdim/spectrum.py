@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from notsodeep.cells import DeepDEQ
 from notsodeep.checks import InputError, count, warn_assumption, warn_convergence
 from notsodeep.highdim.coefficients import Weights, coefficients
 from notsodeep.highdim.population import Directions
@@ -91,7 +92,7 @@ class Spectrum:
 
 
 def spectrum(
-    model: DEQ | Explicit, stats: Statistics, kind: str = "ck", n: int | None = None, p: int | None = None
+    model: DEQ | DeepDEQ | Explicit, stats: Statistics, kind: str = "ck", n: int | None = None, p: int | None = None
 ) -> Spectrum:
     """Limiting eigenvalue density and outliers of a kernel, straight from the mixture statistics.
 
@@ -113,7 +114,7 @@ def spectrum(
 
     Parameters
     ----------
-    model : DEQ or Explicit
+    model : DEQ, DeepDEQ or Explicit
     stats : Statistics
         Of a mixture, with or without samples, or estimated from data.
     kind : str
@@ -179,7 +180,9 @@ def spectrum(
     )
 
 
-def _caveats(model: DEQ | Explicit, stats: Statistics, kind: str, directions: Directions, p: int) -> tuple[str, ...]:
+def _caveats(
+    model: DEQ | DeepDEQ | Explicit, stats: Statistics, kind: str, directions: Directions, p: int
+) -> tuple[str, ...]:
     """Which assumptions fail so badly that an eigenvalue is expected to be off by more than `_ACCEPTABLE`."""
     step = 0.02
     below, middle, above = (coefficients(model, stats.tau0 * math.exp(s)).weights(kind) for s in (-step, 0.0, step))

@@ -10,17 +10,29 @@ from typing import Any, TypeAlias
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from notsodeep.checks import matrix
-from notsodeep.kernels.blocks import Blocks, precision_of
+from notsodeep.deprecation import moved
 from notsodeep.kernels.conv import ConvBlocks
 from notsodeep.kernels.deliver import deliver
 from notsodeep.kernels.dense import KernelBlocks, Network, check_depth, recursion_of, supported
 from notsodeep.kernels.info import ConvInfo, KernelInfo
 from notsodeep.kernels.kinds import requested_kinds
+from notsodeep.kernels.matrices import KernelMatrix, MatrixBlocks, precision_of
 from notsodeep.kernels.samples import Samples, exact_diagonal, levels_of
 from notsodeep.models import ConvDEQ
 from notsodeep.progress import Progress, compilation
 
-__all__ = ["Blocks", "ConvInfo", "KernelBlocks", "KernelInfo", "blocks", "kernel", "kernel_diag"]
+__all__ = [
+    "ConvInfo",
+    "KernelBlocks",
+    "KernelInfo",
+    "KernelMatrix",
+    "MatrixBlocks",
+    "kernel",
+    "kernel_diag",
+    "kernel_matrix",
+]
+
+__getattr__ = moved(__name__, {"Blocks": "notsodeep.kernels:KernelMatrix", "blocks": "notsodeep.kernels:kernel_matrix"})
 
 Array: TypeAlias = NDArray[Any]
 
@@ -90,10 +102,10 @@ def kernel(
         return deliver(source, kind, out, tile=tile, client=client, progress=progress, return_info=return_info)
 
 
-def blocks(
+def kernel_matrix(
     model: Network | ConvDEQ, X: ArrayLike, Y: ArrayLike | None = None, **options: Any
 ) -> KernelBlocks | ConvBlocks:
-    """Any rectangle of the kernel of any model; `options` as in its ``kernel`` method: kind, dtype, depth, readout."""
+    """The kernel of any model by rectangles; `options` as in its ``kernel`` method: kind, dtype, depth, readout."""
     if isinstance(model, ConvDEQ):
         return ConvBlocks(model, X, Y, **options)
     return KernelBlocks(model, X, Y, **options)

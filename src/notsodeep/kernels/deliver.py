@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from notsodeep.checks import InputError
+from notsodeep.kernels.matrices import ComputedBlocks
 from notsodeep.progress import Progress
 
 __all__ = ["deliver"]
@@ -19,7 +20,7 @@ Array: TypeAlias = NDArray[Any]
 
 
 def deliver(
-    blocks: Any,
+    blocks: ComputedBlocks,
     kind: str | Sequence[str],
     out: Array | str | Path | None,
     *,
@@ -43,7 +44,7 @@ def deliver(
     return (answer, blocks.info) if return_info else answer
 
 
-def _planes(out: Array | None, blocks: Any) -> Array:
+def _planes(out: Array | None, blocks: ComputedBlocks) -> Array:
     """Planes (kinds, n, m) to fill: new ones, or the caller's array once it is checked."""
     shape, kinds = blocks.shape, blocks.kinds
     if out is None:

@@ -12,10 +12,10 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from notsodeep.cells import DeepDEQ
 from notsodeep.checks import InputError, count, matrix
-from notsodeep.kernels.blocks import ComputedBlocks
 from notsodeep.kernels.gram import build
 from notsodeep.kernels.info import KernelInfo
 from notsodeep.kernels.kinds import requested_kinds
+from notsodeep.kernels.matrices import ComputedBlocks
 from notsodeep.kernels.plans import Summary, choose
 from notsodeep.kernels.samples import Samples, exact_diagonal, levels_of
 from notsodeep.models import DEQ, Explicit, require_infinite_width

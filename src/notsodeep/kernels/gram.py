@@ -7,15 +7,14 @@ cores, and the panel a pass reads has just been written.
 from __future__ import annotations
 
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeAlias
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
 
 from notsodeep.kernels.passes import mirror
 from notsodeep.progress import Progress, reporter
+from notsodeep.threads import plain_pool
 
 __all__ = ["TilePass", "build"]
 
@@ -37,10 +36,9 @@ def build(out: Array, X: Array, Y: Array, tile_pass: TilePass, *, symmetric: boo
             mirror(out, len(out), i0, i1, j0, j1)
         return result
 
-    threads = numba.get_num_threads()
     total = n * (n + 1) // 2 if symmetric else n * m
     done = 0
-    with reporter("kernel", total, progress) as report, ThreadPoolExecutor(threads) as pool:
+    with reporter("kernel", total, progress) as report, plain_pool() as pool:
         for i0 in range(0, n, _PANEL):
             i1 = min(i0 + _PANEL, n)
             first = i0 if symmetric else 0
@@ -49,13 +47,7 @@ def build(out: Array, X: Array, Y: Array, tile_pass: TilePass, *, symmetric: boo
             if len(spans) == 1:  # starting a thread would cost more than a small kernel
                 results.append(tile(i0, i1, *spans[0]))
                 spans = []
-            futures = [pool.submit(tile, i0, i1, j0, j1) for j0, j1 in spans]
-            try:
-                results.extend(future.result() for future in futures)
-            except BaseException:
-                for future in futures:
-                    future.cancel()
-                raise
+            results.extend(pool.map(lambda span, i0=i0, i1=i1: tile(i0, i1, *span), spans))
             done += (i1 - i0) * (m - first) - ((i1 - i0) * (i1 - i0 - 1) // 2 if symmetric else 0)
             report(done, total)
     return results

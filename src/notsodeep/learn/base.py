@@ -10,30 +10,32 @@ from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.base import BaseEstimator, clone
+from sklearn.base import BaseEstimator
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
-from notsodeep import files
 from notsodeep.checks import InputError, choice, count, nearest, nonnegative, positive
-from notsodeep.kernels import Blocks
+from notsodeep.deprecation import old_parameters
+from notsodeep.kernels import KernelMatrix
 from notsodeep.learn import persistence
-from notsodeep.learn.conjugate_gradients import CHECKPOINT
-from notsodeep.learn.plan import SOLVERS
-from notsodeep.learn.rows import Merged, Preparation, identities, merge
-from notsodeep.learn.solution import Solution
-from notsodeep.learn.solve import product, solve
-from notsodeep.learn.validation import (
+from notsodeep.learn.duplicates import Merged, identities, merge
+from notsodeep.learn.preprocessing import Preparation
+from notsodeep.progress import compilation
+from notsodeep.scale.distributed import placed
+from notsodeep.solvers import (
+    Solution,
+    Solver,
     generalized_cross_validation,
     leave_one_out,
     log_marginal_likelihood,
     ridge_path,
 )
-from notsodeep.progress import compilation
+from notsodeep.solvers.shorthand import ADVICE, OLD, solver_of, with_old_options
 
-__all__ = ["KernelMachine", "evidence", "restored_preparation"]
+__all__ = ["KernelMachine", "evidence", "prepared_state", "restore_preparation", "takes_old_options"]
 
 Array: TypeAlias = NDArray[Any]
 
+takes_old_options = old_parameters(OLD, with_old_options, ADVICE)  # of an __init__
 _GRID = np.logspace(-8, 1, 19)  # ridges tried by ridge="loo" and "gcv", in units of the mean diagonal
 
 
@@ -41,37 +43,14 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
     """f(x) = Σ_i K(x, x_i) c_i with (K + ridge·W⁻¹) c = y.
 
     A subclass says which kernel: `_model` describes the network, `_blocks` is its kernel between prepared rows. Its
-    ``__init__`` stores the parameters below besides its own.
-
-    Parameters
-    ----------
-    ridge : float, "loo", "gcv" or sequence of floats
-        Added to the diagonal as it is, divided by the sample's weight. A sequence: the one with the smallest
-        leave-one-out error is taken. ``"loo"``, ``"gcv"``: chosen so from 19 values between 1e-8 and 10 times the
-        mean diagonal. 0 interpolates.
-    normalize : {"center", "unit", "none"}
-        What happens to the rows first: centred and scaled by one number so that the mean of ‖x‖² is 1; each
-        divided by its norm; nothing.
-    dtype : {"float64", "float32"}, optional
-        Precision of the kernel; that of X by default.
-    solver, tol, max_iterations, preconditioner, memory
-        As in :func:`notsodeep.learn.solve`, or ``solver="out_of_core"``.
-    directory, client
-        See :func:`notsodeep.learn.out_of_core.solve_out_of_core`.
-    progress : bool, callable or None
-        See :func:`notsodeep.progress.reporter`.
+    ``__init__`` stores ridge, normalize, dtype, solver and progress, as :class:`DEQKernelRegressor` describes them,
+    besides parameters of its own.
     """
 
     ridge: Any
     normalize: str
     dtype: Any
-    solver: str
-    tol: float
-    max_iterations: int | None
-    preconditioner: str
-    memory: int | None
-    directory: Any
-    client: Any
+    solver: str | Solver
     progress: Any
 
     solution_: Solution
@@ -83,9 +62,9 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
     def __new__(cls, *_: Any, **parameters: Any) -> Any:
         """Refuse a misspelt parameter in the name of the class that was called."""
         known = cls._get_param_names()
-        open_ended = inspect.getfullargspec(cls.__init__).varkw is not None  # of a subclass
+        kinds = [parameter.kind for parameter in inspect.signature(cls.__init__).parameters.values()]
         for name in parameters:
-            if name not in known and not open_ended:
+            if name not in (*known, *OLD) and inspect.Parameter.VAR_KEYWORD not in kinds:  # of a subclass
                 raise InputError(f"{cls.__name__} has no parameter {name!r}{nearest(name, known)}")
         return super().__new__(cls)
 
@@ -93,7 +72,7 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
         """The network whose kernel is used; bad parameters raise here."""
         raise NotImplementedError
 
-    def _blocks(self, X: Array, Y: Array | None = None) -> Blocks:
+    def _blocks(self, X: Array, Y: Array | None = None) -> KernelMatrix:
         """The kernel between prepared rows."""
         raise NotImplementedError
 
@@ -108,7 +87,7 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
 
     def _fit(self, X: Array, targets: Array, sample_weight: Any) -> None:
         """Solve for validated rows and targets (n, k); rows of weight 0 are left out."""
-        ridges = self._ridges()
+        ridges, solver = self._ridges(), solver_of(self.solver)
         self.model_ = self._model()
         weight = None
         if sample_weight is not None:
@@ -123,37 +102,11 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
         with compilation(self.progress):
             blocks = self._blocks(self.X_fit_)
             self.ridge_ = self._choose_ridge(ridges, blocks, merged)
-            self.solution_ = self._solve(blocks, merged)
+            self.solution_ = solver.solve(
+                blocks, merged.targets, ridge=self.ridge_, weights=merged.weight, progress=self.progress
+            )
         self.dual_coef_ = self.solution_.coefficients
         self._after_fit(merged, targets, weight)
-
-    def _solve(self, blocks: Blocks, merged: Merged) -> Solution:
-        options: dict[str, Any] = {
-            "ridge": self.ridge_,
-            "weights": merged.weight,
-            "tol": self.tol,
-            "max_iterations": self.max_iterations,
-            "progress": self.progress,
-        }
-        choice(self.solver, (*SOLVERS, "out_of_core"), "solver")
-        if self.solver != "out_of_core" and self.client is None:
-            checkpoint = None if self.directory is None else files.folder(self.directory, "directory") / CHECKPOINT
-            options |= {"solver": self.solver, "memory": self.memory, "preconditioner": self.preconditioner}
-            return solve(blocks, merged.targets, checkpoint=checkpoint, **options)
-        method = {"out_of_core": "cholesky", "cg": "cg"}.get(self.solver)
-        if method is None:
-            raise InputError(f"client works with solver='out_of_core' or solver='cg', not solver={self.solver!r}")
-        if self.directory is None:
-            raise InputError(f"solver={self.solver!r} {'with client ' * (method == 'cg')}needs a directory to work in")
-        if method == "cg":
-            options["preconditioner"] = self.preconditioner
-        from notsodeep.learn.out_of_core import solve_out_of_core
-        from notsodeep.scale.distributed import connected
-
-        with connected(self.client) as client:
-            return solve_out_of_core(
-                blocks, merged.targets, directory=self.directory, method=method, client=client, **options
-            )
 
     def _after_fit(self, merged: Merged, targets: Array, weight: Array | None) -> None:
         """For what a subclass derives from the solution."""
@@ -168,7 +121,7 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
             raise InputError("ridge is empty; pass a number, or numbers to choose from")
         return values
 
-    def _choose_ridge(self, ridges: Array | str, blocks: Blocks, merged: Merged) -> float:
+    def _choose_ridge(self, ridges: Array | str, blocks: KernelMatrix, merged: Merged) -> float:
         if isinstance(ridges, np.ndarray) and ridges.size == 1:
             return float(ridges[0])
         criterion = ridges if isinstance(ridges, str) else "loo"
@@ -194,23 +147,13 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
 
         The residual at row i is c_i/(K + ridge·W⁻¹)⁻¹_ii: no second fit. Identical rows count as one.
         """
-        residual = leave_one_out(self._factorised())
+        residual = leave_one_out(self.solution_)
         return float(np.average(np.mean(residual**2, axis=1), weights=self._weight))
 
     @property
     def gcv_(self) -> float:
         """Generalised cross-validation: as leave-one-out, with the mean of the inverse's diagonal."""
-        return float(np.mean(generalized_cross_validation(self._factorised())))
-
-    def _factorised(self) -> Solution:
-        """The solution, if it has a factor."""
-        check_is_fitted(self)
-        if self.solution_.factor is None:
-            raise InputError(
-                f"there is no factorisation to compute this from (solver {self.solution_.method!r}, or a model read "
-                "from a file); fit with solver='cholesky'"
-            )
-        return self.solution_
+        return float(np.mean(generalized_cross_validation(self.solution_)))
 
     def _prepared(self, X: Any) -> Array:
         check_is_fitted(self)
@@ -227,18 +170,9 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
         """K(X, X_fit) c by tiles, shape (m, k)."""
         prepared = self._prepared(X)
         with compilation(self.progress):
-            blocks: Any = self._blocks(prepared, self.X_fit_)
-        if self.client is None:
-            return product(blocks, self.dual_coef_, progress=self.progress)
-        from notsodeep.scale.distributed import ClusterBlocks, connected
-
-        with connected(self.client) as client:
-            return product(ClusterBlocks(blocks, client), self.dual_coef_, progress=self.progress)
-
-    def __sklearn_clone__(self) -> Any:
-        """A machine with the same parameters; the connection to a cluster is shared, for it cannot be copied."""
-        values = self.get_params(deep=False)
-        return type(self)(**{name: v if name == "client" else clone(v, safe=False) for name, v in values.items()})
+            blocks = self._blocks(prepared, self.X_fit_)
+        with placed(blocks, solver_of(self.solver).client) as K:
+            return K.product(self.dual_coef_, progress=self.progress)
 
     def save(self, path: str | Path) -> Path:
         """Write the fitted machine to one ``.npz`` file; :func:`notsodeep.learn.load` reads it back.
@@ -250,29 +184,21 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
 
     def _state(self) -> tuple[dict[str, Array], dict[str, Any]]:
         """Arrays and numbers that prediction needs."""
-        arrays = {"X_fit": self.X_fit_, "dual_coef": self.dual_coef_}
-        if self.preparation_.mean is not None:
-            arrays["mean"] = self.preparation_.mean
+        arrays, numbers = prepared_state(self)
+        arrays |= {"X_fit": self.X_fit_, "dual_coef": self.dual_coef_}
         if self._weight is not None:
             arrays["weight"] = self._weight
-        if hasattr(self, "feature_names_in_"):
-            arrays["feature_names"] = np.array([str(name) for name in self.feature_names_in_])
-        numbers = {
-            "n_features_in": int(self.n_features_in_),
-            "scale": self.preparation_.scale,
-            "ridge": self.ridge_,
-            "solution": persistence.plain_fields(self.solution_, without=("coefficients", "factor", "shift", "weight")),
-        }
+        solution = persistence.plain_fields(self.solution_, without=("coefficients", "factor", "shift", "weight"))
+        numbers |= {"ridge": self.ridge_, "solution": solution}
         return arrays, numbers
 
     def _restore(self, arrays: dict[str, Array], numbers: dict[str, Any]) -> None:
         """Set from a file what :meth:`_state` gave; anything that does not fit raises `ValueError`."""
         self.model_ = self._model()
-        self.n_features_in_ = count(numbers["n_features_in"], "n_features_in")
+        restore_preparation(self, arrays, numbers, self._channels or 1)
         self.X_fit_ = persistence.numbers_of(arrays, "X_fit", 2, (None, self.n_features_in_))
         self.dual_coef_ = persistence.numbers_of(arrays, "dual_coef", 2, (len(self.X_fit_), None))
         self._weight = persistence.numbers_of(arrays, "weight", 1, (len(self.X_fit_),)) if "weight" in arrays else None
-        self.preparation_ = restored_preparation(self, arrays, numbers, self._channels or 1)
         self.ridge_ = nonnegative(numbers["ridge"], "ridge")
         self.solution_ = persistence.from_plain_fields(
             Solution, numbers["solution"], coefficients=self.dual_coef_, factor=None
@@ -282,18 +208,25 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
         return hasattr(self, "dual_coef_")
 
 
-def restored_preparation(
-    estimator: Any, arrays: dict[str, Array], numbers: dict[str, Any], channels: int
-) -> Preparation:
-    """The preparation that a file holds, and the names of its columns."""
-    features = estimator.n_features_in_
+def prepared_state(estimator: Any) -> tuple[dict[str, Array], dict[str, Any]]:
+    """The preparation of an estimator and the names of its columns, as a file holds them."""
+    arrays = {} if estimator.preparation_.mean is None else {"mean": estimator.preparation_.mean}
+    if hasattr(estimator, "feature_names_in_"):
+        arrays["feature_names"] = np.array([str(name) for name in estimator.feature_names_in_])
+    return arrays, {"n_features_in": int(estimator.n_features_in_), "scale": estimator.preparation_.scale}
+
+
+def restore_preparation(estimator: Any, arrays: dict[str, Array], numbers: dict[str, Any], channels: int) -> None:
+    """Set from a file what :func:`prepared_state` gave."""
+    estimator.n_features_in_ = features = count(numbers["n_features_in"], "n_features_in")
     if (names := arrays.get("feature_names")) is not None:
         if names.dtype.kind != "U" or names.shape != (features,):
             raise ValueError("its names of columns do not fit its numbers")
         estimator.feature_names_in_ = names.astype(object)
     centered = estimator.normalize == "center"
     mean = persistence.numbers_of(arrays, "mean", 1, (features,)) if centered else None
-    return Preparation(estimator.normalize, mean, positive(numbers["scale"], "scale"), channels)
+    scale = positive(numbers["scale"], "scale")
+    estimator.preparation_ = Preparation(estimator.normalize, mean, scale, channels)
 
 
 def evidence(machine: KernelMachine, merged: Merged, targets: Array, weight: Array | None) -> float:

@@ -9,11 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from notsodeep.checks import InputError, count
-from notsodeep.kernels import Blocks
+from notsodeep.kernels import KernelMatrix
 from notsodeep.kernels.conv import ConvBlocks
-from notsodeep.learn.base import KernelMachine
+from notsodeep.learn.base import KernelMachine, takes_old_options
 from notsodeep.learn.tasks import KernelClassifier, KernelRegressor
 from notsodeep.models import ConvDEQ
+from notsodeep.solvers import Solver
 
 __all__ = ["ConvDEQKernelClassifier", "ConvDEQKernelRegressor"]
 
@@ -25,6 +26,7 @@ class _ConvMachine(KernelMachine):
 
     image_shape_: tuple[int, int, int]
 
+    @takes_old_options
     def __init__(
         self,
         activation: Any = "normalized_relu",
@@ -39,13 +41,7 @@ class _ConvMachine(KernelMachine):
         ridge: Any = 1e-3,
         normalize: str = "pixel",
         dtype: Any = None,
-        solver: str = "auto",
-        tol: float = 1e-6,
-        max_iterations: int | None = None,
-        preconditioner: str = "auto",
-        memory: int | None = None,
-        directory: Any = None,
-        client: Any = None,
+        solver: str | Solver = "auto",
         progress: Any = None,
     ) -> None:
         self.activation = activation
@@ -61,18 +57,12 @@ class _ConvMachine(KernelMachine):
         self.normalize = normalize
         self.dtype = dtype
         self.solver = solver
-        self.tol = tol
-        self.max_iterations = max_iterations
-        self.preconditioner = preconditioner
-        self.memory = memory
-        self.directory = directory
-        self.client = client
         self.progress = progress
 
     def _model(self) -> ConvDEQ:
         return ConvDEQ(self.activation, self.recurrent, self.input, self.filter_size, self.padding)
 
-    def _blocks(self, X: Array, Y: Array | None = None) -> Blocks:
+    def _blocks(self, X: Array, Y: Array | None = None) -> KernelMatrix:
         images = X.reshape(-1, *self.image_shape_)
         others = None if Y is None else Y.reshape(-1, *self.image_shape_)
         options: dict[str, Any] = {"kind": self.kind, "dtype": self.dtype, "depth": self.depth, "readout": self.readout}
@@ -132,7 +122,7 @@ class ConvDEQKernelRegressor(KernelRegressor, _ConvMachine):
         For images given as rows (n, P·Q·C), as scikit-learn's tools want them; images (n, P, Q, C) tell it themselves.
     normalize : {"pixel", "unit", "center", "none"}
         ``"pixel"``: each pixel, a vector over the channels, is divided by its norm; a black one becomes grey.
-    ridge, dtype, solver, tol, max_iterations, preconditioner, memory, directory, client, progress
+    ridge, dtype, solver, progress
         As in :class:`DEQKernelRegressor`, and so are the attributes.
     """
 

@@ -6,10 +6,11 @@ from typing import Any, TypeAlias
 
 from numpy.typing import NDArray
 
-from notsodeep.kernels import Blocks, KernelBlocks
-from notsodeep.learn.base import KernelMachine
+from notsodeep.kernels import KernelBlocks, KernelMatrix
+from notsodeep.learn.base import KernelMachine, takes_old_options
 from notsodeep.learn.tasks import KernelClassifier, KernelRegressor
 from notsodeep.models import DEQ, Explicit
+from notsodeep.solvers import Solver
 
 __all__ = ["DEQKernelClassifier", "DEQKernelRegressor", "ExplicitKernelClassifier", "ExplicitKernelRegressor"]
 
@@ -19,6 +20,7 @@ Array: TypeAlias = NDArray[Any]
 class _DEQMachine(KernelMachine):
     """The kernel of a fully-connected DEQ."""
 
+    @takes_old_options
     def __init__(
         self,
         activation: Any = "normalized_relu",
@@ -30,13 +32,7 @@ class _DEQMachine(KernelMachine):
         ridge: Any = 1e-3,
         normalize: str = "center",
         dtype: Any = None,
-        solver: str = "auto",
-        tol: float = 1e-6,
-        max_iterations: int | None = None,
-        preconditioner: str = "auto",
-        memory: int | None = None,
-        directory: Any = None,
-        client: Any = None,
+        solver: str | Solver = "auto",
         progress: Any = None,
     ) -> None:
         self.activation = activation
@@ -49,24 +45,19 @@ class _DEQMachine(KernelMachine):
         self.normalize = normalize
         self.dtype = dtype
         self.solver = solver
-        self.tol = tol
-        self.max_iterations = max_iterations
-        self.preconditioner = preconditioner
-        self.memory = memory
-        self.directory = directory
-        self.client = client
         self.progress = progress
 
     def _model(self) -> DEQ:
         return DEQ(self.activation, self.recurrent, self.input, self.bias)
 
-    def _blocks(self, X: Array, Y: Array | None = None) -> Blocks:
+    def _blocks(self, X: Array, Y: Array | None = None) -> KernelMatrix:
         return KernelBlocks(self.model_, X, Y, kind=self.kind, dtype=self.dtype, depth=self.depth)
 
 
 class _ExplicitMachine(KernelMachine):
     """The kernel of an explicit network."""
 
+    @takes_old_options
     def __init__(
         self,
         activations: Any = ("relu", "relu"),
@@ -74,13 +65,7 @@ class _ExplicitMachine(KernelMachine):
         ridge: Any = 1e-3,
         normalize: str = "center",
         dtype: Any = None,
-        solver: str = "auto",
-        tol: float = 1e-6,
-        max_iterations: int | None = None,
-        preconditioner: str = "auto",
-        memory: int | None = None,
-        directory: Any = None,
-        client: Any = None,
+        solver: str | Solver = "auto",
         progress: Any = None,
     ) -> None:
         self.activations = activations
@@ -89,18 +74,12 @@ class _ExplicitMachine(KernelMachine):
         self.normalize = normalize
         self.dtype = dtype
         self.solver = solver
-        self.tol = tol
-        self.max_iterations = max_iterations
-        self.preconditioner = preconditioner
-        self.memory = memory
-        self.directory = directory
-        self.client = client
         self.progress = progress
 
     def _model(self) -> Explicit:
         return self.activations if isinstance(self.activations, Explicit) else Explicit(self.activations)
 
-    def _blocks(self, X: Array, Y: Array | None = None) -> Blocks:
+    def _blocks(self, X: Array, Y: Array | None = None) -> KernelMatrix:
         return KernelBlocks(self.model_, X, Y, kind=self.kind, dtype=self.dtype)
 
 
@@ -128,14 +107,10 @@ class DEQKernelRegressor(KernelRegressor, _DEQMachine):
         divided by its norm, as in [FK20]; nothing. `preparation_` tells.
     dtype : {"float64", "float32"}, optional
         Precision of the kernel; that of X by default.
-    solver, tol, max_iterations, preconditioner, memory
-        As in :func:`notsodeep.learn.solve`. ``solver="out_of_core"`` keeps a Cholesky factor in `directory` and a few
-        tiles in memory.
-    directory : path, optional
-        Where a solver out of core, or conjugate gradients, keep what a killed fit continues from when it is called
-        again.
-    client : dask.distributed.Client or "tcp://host:port", optional
-        Workers that compute the tiles of the kernel, in fit (``solver="out_of_core"`` or ``"cg"``) and in predict.
+    solver : "auto", "cholesky", "cg", "nystrom" or Solver
+        See :func:`notsodeep.solvers.solve`; an object such as ``CG(tol=1e-9)`` has options. ``OutOfCore(directory)``
+        keeps a Cholesky factor on disk and a few tiles in memory, and a killed fit continues when it is called again.
+        The workers of a solver with a client also compute the predictions.
     progress : bool, callable or None
         See :func:`notsodeep.progress.reporter`.
 
@@ -204,7 +179,7 @@ class ExplicitKernelRegressor(KernelRegressor, _ExplicitMachine):
     activations : sequence of activations, or Explicit
         One a layer; ``nsd.match(deq, tau0=1.0).network`` is the network that replaces a DEQ.
     kind : {"ck", "ntk"}
-    ridge, normalize, dtype, solver, tol, max_iterations, preconditioner, memory, directory, client, progress
+    ridge, normalize, dtype, solver, progress
         As in :class:`DEQKernelRegressor`, and so are the attributes.
 
     Examples

@@ -13,11 +13,12 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from notsodeep.activations import Activation
 from notsodeep.checks import InputError, choice, count, positive, warn_convergence
-from notsodeep.kernels.blocks import precision_of
+from notsodeep.deprecation import old_parameters
+from notsodeep.kernels.matrices import precision_of
 from notsodeep.learn import persistence
-from notsodeep.learn.base import restored_preparation
+from notsodeep.learn.base import prepared_state, restore_preparation
 from notsodeep.learn.persistence import numbers_of
-from notsodeep.learn.rows import Preparation
+from notsodeep.learn.preprocessing import Preparation
 from notsodeep.matching import match
 from notsodeep.models import DEQ, Explicit, model_from_dict
 
@@ -25,6 +26,7 @@ __all__ = ["DEQFeatures"]
 
 Array: TypeAlias = NDArray[Any]
 
+_TRIED = 16  # training rows whose equilibria are solved in fit, to say in how many steps
 _TILE_BYTES = 32 * 2**20  # hidden states of one tile of rows
 
 
@@ -63,7 +65,7 @@ class DEQFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         Of the weights.
     tol : float
         Largest ‖f(z) − z‖/‖f(z)‖ of a sample's equilibrium.
-    max_iterations : int
+    max_iter : int
     dtype : {"float64", "float32"}, optional
         That of X by default.
 
@@ -78,6 +80,8 @@ class DEQFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
     tau0_ : float
         √ of the mean of ‖x‖² over the prepared training rows.
     weights_ : list of arrays
+    n_iter_ : int
+        Steps that the equilibria of some training rows took; 1 for the explicit network.
     preparation_ : Preparation
 
     Examples
@@ -94,6 +98,9 @@ class DEQFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
     Explicit(...leaky_relu... → ...leaky_relu...)
     """
 
+    @old_parameters(
+        ["max_iterations"], lambda old, others: {"max_iter": old["max_iterations"]}, "its name is max_iter now"
+    )
     def __init__(
         self,
         activation: Any = "relu",
@@ -108,7 +115,7 @@ class DEQFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         normalize: str = "center",
         seed: int = 0,
         tol: float = 1e-6,
-        max_iterations: int = 200,
+        max_iter: int = 200,
         dtype: Any = None,
     ) -> None:
         self.activation = activation
@@ -123,7 +130,7 @@ class DEQFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         self.normalize = normalize
         self.seed = seed
         self.tol = tol
-        self.max_iterations = max_iterations
+        self.max_iter = max_iter
         self.dtype = dtype
 
     def fit(self, X: Any, y: Any = None) -> DEQFeatures:
@@ -143,6 +150,8 @@ class DEQFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
             )
         self.network_: Explicit | None = self.match_.network if self.match_ else None
         self.weights_ = self._draw(X.shape[1])
+        some = rows[:_TRIED].astype(self._precision, copy=False)
+        self.n_iter_ = self._hidden(some, np.empty((len(some), self.width), self._precision))[1]
         return self
 
     def transform(self, X: Any) -> Array:
@@ -158,7 +167,7 @@ class DEQFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
             part = slice(start, min(start + tile, len(X)))
             rows = self.preparation_(X[part]).astype(self._precision, copy=False)
             hidden = result[part, :width]
-            worst = max(worst, self._hidden(rows, hidden))
+            worst = max(worst, self._hidden(rows, hidden)[0])
             if extra:
                 hidden *= math.sqrt(self.model_.recurrent)
                 result[part, width : width + rows.shape[1]] = math.sqrt(self.model_.input) * rows
@@ -166,7 +175,7 @@ class DEQFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         if worst > self.tol:
             warn_convergence(
                 f"an equilibrium stopped at relative residual {worst:.1e} > tol={self.tol:.1e} after "
-                f"{self.max_iterations} iterations; raise max_iterations or tol"
+                f"{self.max_iter} iterations; raise max_iter or tol"
             )
         return result
 
@@ -186,7 +195,7 @@ class DEQFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         choice(self.kind, ("ck", "nngp"), "kind")
         count(self.width, "width")
         count(self.seed, "seed", minimum=0)
-        count(self.max_iterations, "max_iterations")
+        count(self.max_iter, "max_iter")
         positive(self.tol, "tol")
         precision_of(self.dtype, np.empty(0))
         deq = DEQ(self.activation, self.recurrent, self.input, self.bias)
@@ -212,20 +221,20 @@ class DEQFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
             return [(m, inputs), (m, m), (m,)]
         return [(m, inputs), *[(m, m)] * (self.network_.depth - 1)]
 
-    def _hidden(self, rows: Array, out: Array) -> float:
-        """Write the hidden state of prepared rows to `out`; return the worst relative residual."""
+    def _hidden(self, rows: Array, out: Array) -> tuple[float, int]:
+        """Write the hidden state of prepared rows to `out`; return the worst relative residual and the steps."""
         root = math.sqrt(len(self.weights_[0]))
         if self.network_ is not None:
             state = rows
             for phi, W in zip(self.network_.activations, self.weights_, strict=True):
                 state = np.asarray(phi(state @ W.T)) / root
             out[...] = state
-            return 0.0
+            return 0.0, 1
         B, A, b = self.weights_
         drive = math.sqrt(self.model_.input) * (rows @ B.T)
         drive += math.sqrt(self.model_.bias) * b
         recurrent = (math.sqrt(self.model_.recurrent) * A).T
-        return equilibrium(self.model_.activation, recurrent, drive, root, out, self.tol, self.max_iterations)
+        return equilibrium(self.model_.activation, recurrent, drive, root, out, self.tol, self.max_iter)
 
     @property
     def _n_features_out(self) -> int:
@@ -235,14 +244,9 @@ class DEQFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         return len(self.weights_[-1]) + extra
 
     def _state(self) -> tuple[dict[str, Array], dict[str, Any]]:
-        arrays = {f"weight{k}": weight for k, weight in enumerate(self.weights_)}
-        if self.preparation_.mean is not None:
-            arrays["mean"] = self.preparation_.mean
-        if hasattr(self, "feature_names_in_"):
-            arrays["feature_names"] = np.array([str(name) for name in self.feature_names_in_])
-        numbers = {
-            "n_features_in": int(self.n_features_in_),
-            "scale": self.preparation_.scale,
+        arrays, numbers = prepared_state(self)
+        arrays |= {f"weight{k}": weight for k, weight in enumerate(self.weights_)}
+        numbers |= {
             "tau0": self.tau0_,
             "precision": self._precision.name,
             "network": self.network_.to_dict() if self.network_ else None,
@@ -252,9 +256,8 @@ class DEQFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
     def _restore(self, arrays: dict[str, Array], numbers: dict[str, Any]) -> None:
         deq = self._check()
         self._precision = np.dtype(choice(numbers["precision"], ("float64", "float32"), "precision"))
-        self.n_features_in_ = count(numbers["n_features_in"], "n_features_in")
+        restore_preparation(self, arrays, numbers, 1)
         self.tau0_ = positive(numbers["tau0"], "tau0")
-        self.preparation_ = restored_preparation(self, arrays, numbers, 1)
         self.model_ = deq.centered(self.tau0_) if self.centered else deq
         self.match_ = None
         network = None if numbers["network"] is None else model_from_dict(numbers["network"])
@@ -287,23 +290,24 @@ def orthogonal_normal(rng: np.random.Generator, rows: int, columns: int) -> Arra
 
 
 def equilibrium(
-    phi: Activation, recurrent: Array, drive: Array, root: float, out: Array, tol: float, max_iterations: int
-) -> float:
-    """z = φ(z·recurrent + drive)/root for every row by plain repetition, into `out`; the worst relative residual.
+    phi: Activation, recurrent: Array, drive: Array, root: float, out: Array, tol: float, max_iter: int
+) -> tuple[float, int]:
+    """z = φ(z·recurrent + drive)/root for every row by plain repetition, into `out`.
+
+    Returns the worst relative residual and the number of steps.
 
     The Jacobian of a wide random network contracts by about √(σ_a² E[φ'²]) ≤ ½ a step, its eigenvalues filling a
     disc, where acceleration gains next to nothing. Rows that have converged are left alone.
     """
     out[...] = np.asarray(phi(drive)) / root
     active = np.arange(len(out))
-    worst = np.zeros(len(out))
-    for _ in range(max_iterations):
+    worst, steps = np.zeros(len(out)), 0
+    while active.size and steps < max_iter:
+        steps += 1
         state = out[active]
         new = np.asarray(phi(state @ recurrent + drive[active])) / root
         size = np.linalg.norm(new, axis=1)
         worst[active] = np.linalg.norm(new - state, axis=1) / np.where(size > 0, size, 1.0)
         out[active] = new
         active = active[worst[active] > tol]
-        if not active.size:
-            break
-    return float(worst.max())
+    return float(worst.max()), steps

@@ -19,10 +19,11 @@ from numpy.typing import NDArray
 from notsodeep import files
 from notsodeep.activations import Activation, activation, activation_names, moderate
 from notsodeep.checks import InputError, choice, count, matrix, nonnegative, positive, warn_ignored
-from notsodeep.learn.plan import SOLVERS
-from notsodeep.learn.preconditioners import PRECONDITIONERS
 from notsodeep.models import DEQ, Explicit
 from notsodeep.reading import Npz, json_text
+from notsodeep.solvers import Solver
+from notsodeep.solvers.preconditioners import PRECONDITIONERS
+from notsodeep.solvers.shorthand import OLD, SOLVERS, solver_with
 
 __all__ = ["from_plain_fields", "load", "numbers_of", "plain_fields", "save"]
 
@@ -138,8 +139,13 @@ def _encode(value: Any, name: str) -> Any:
         return [_encode(entry, name) for entry in value]
     if isinstance(value, np.generic):
         return value.item()
-    if name in ("client", "directory") or (name == "progress" and callable(value)):
+    if name == "progress" and callable(value):
         return None  # of the process that fitted
+    if isinstance(value, Solver):
+        if type(value) not in _NAMES:
+            raise InputError(f"solver={value!r} cannot be written to a file; use one of notsodeep.solvers")
+        options = {option: getattr(value, option) for option in _SOLVER_OPTIONS if option in vars(value)}
+        return {"name": _NAMES[type(value)], **options}
     if isinstance(value, Explicit):
         return [_encode(phi, name) for phi in value.activations]
     if name == "dtype" and value is not None:
@@ -159,7 +165,18 @@ def _parameters(content: Any) -> dict[str, Any]:
     unknown = [name for name in content if name not in _PARAMETERS]
     if unknown:
         raise ValueError(f"it sets {unknown[0]!r}, which no file may set")
-    return {name: _PARAMETERS[name](value, name) for name, value in content.items()}
+    values = {name: _PARAMETERS[name](value, name) for name, value in content.items()}
+    return _renamed(values)
+
+
+def _renamed(values: dict[str, Any]) -> dict[str, Any]:
+    """Parameters of version 0.1 under their present names."""
+    if "solver" in values:
+        old = {name: values.pop(name) for name in OLD if name in values}
+        return values | ({"solver": solver_with(values["solver"], **old)} if old else {})
+    if "max_iterations" in values:
+        values["max_iter"] = values.pop("max_iterations")
+    return values
 
 
 def _activation(value: Any, name: str) -> Any:
@@ -208,6 +225,16 @@ def _depth(value: Any, name: str) -> int:
     return int(value)
 
 
+def _solver(value: Any, name: str) -> str | Solver:
+    """A solver by name, or with options: numbers and choices, no directory, no checkpoint and no client."""
+    if not isinstance(value, Mapping):
+        return choice(value, SOLVERS, name)
+    options = {option: entry for option, entry in value.items() if option != "name"}
+    if unknown := [option for option in options if option not in _SOLVER_OPTIONS]:
+        raise ValueError(f"it sets {unknown[0]!r} of a solver, which no file may set")
+    return SOLVERS[choice(value.get("name"), SOLVERS, name)](**options)
+
+
 def _nothing(value: Any, name: str) -> None:
     if value is not None:
         raise InputError(f"{name}={value!r} cannot come from a file; pass it to the estimator yourself")
@@ -223,6 +250,8 @@ def _dropped(value: Any, name: str) -> None:
         )
 
 
+_SOLVER_OPTIONS = ("tol", "max_iter", "memory", "preconditioner", "rank", "seed", "tile")  # each checks its value
+_NAMES = {kind: name for name, kind in SOLVERS.items()}
 _PARAMETERS: dict[str, Check] = {
     "activation": _activation,
     "activations": lambda value, name: (_activation if isinstance(value, str) else _each(_activation))(value, name),
@@ -234,13 +263,9 @@ _PARAMETERS: dict[str, Check] = {
     "ridge": _ridge,
     "normalize": _one_of("pixel", "center", "unit", "none"),
     "dtype": _optional(_one_of("float64", "float32")),
-    "solver": _one_of(*SOLVERS, "out_of_core"),
+    "solver": _solver,
     "tol": positive,
-    "max_iterations": _optional(count),
-    "preconditioner": _one_of(*PRECONDITIONERS),
-    "memory": _optional(positive),
-    "client": _nothing,
-    "directory": _dropped,
+    "max_iter": count,
     "progress": _optional(_flag),
     "filter_size": count,
     "padding": _one_of("zero", "circular"),
@@ -251,6 +276,12 @@ _PARAMETERS: dict[str, Check] = {
     "centered": _flag,
     "orthogonal": _flag,
     "seed": lambda value, name: count(value, name, minimum=0),
+    # of version 0.1
+    "max_iterations": _optional(count),
+    "preconditioner": _one_of(*PRECONDITIONERS),
+    "memory": _optional(positive),
+    "client": _nothing,
+    "directory": _dropped,
 }
 
 

@@ -1,4 +1,7 @@
-"""What the theory asks of its inputs, as scikit-learn transformers: unit norm, τ0 = 1, white, unit pixels."""
+"""What the theory asks of its inputs: unit norm, τ0 = 1, white, unit pixels.
+
+As scikit-learn transformers, and as the :class:`Preparation` that a kernel machine keeps of its training rows.
+"""
 
 from __future__ import annotations
 
@@ -11,14 +14,13 @@ from scipy import linalg
 from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from notsodeep.checks import InputError, choice, count, matrix, nonnegative
-from notsodeep.data import center_and_scale
+from notsodeep.checks import InputError, count, matrix, nonnegative
+from notsodeep.data.preparation import NORMALIZATIONS, Preparation, center_and_scale, unit
 
-__all__ = ["ZCA", "CenterAndScale", "PixelNorm", "UnitNorm", "unit"]
+__all__ = ["NORMALIZATIONS", "ZCA", "CenterAndScale", "PixelLift", "PixelNorm", "Preparation", "UnitNorm", "unit"]
 
 Array = NDArray[Any]
 
-_ZERO = ("uniform", "keep", "error")
 _FLOATS = [np.float64, np.float32]
 _BLOCK = 1024  # rows turned into float64 at a time
 
@@ -107,10 +109,7 @@ class CenterAndScale(_RowTransformer):
 
     def transform(self, X: ArrayLike) -> Array:
         """Subtract the mean, divide by the scale."""
-        rows = self._fitted_rows(X)
-        result: Array = rows - self.mean_.astype(rows.dtype)
-        result /= rows.dtype.type(self.scale_)
-        return result
+        return Preparation("center", self.mean_, self.scale_)(self._fitted_rows(X))
 
     def inverse_transform(self, X: ArrayLike) -> Array:
         """Multiply by the scale, add the mean."""
@@ -316,20 +315,3 @@ class PixelLift(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         tags.input_tags.three_d_array = True
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         return tags
-
-
-def unit(X: Array, zero: str, what: str) -> tuple[Array, int]:
-    """Vectors along the last axis divided by their norms, and how many of them are zero."""
-    choice(zero, _ZERO, "zero")
-    # the largest entry first: squares of tiny or huge numbers would leave the range of floats
-    largest = np.abs(X).max(axis=-1, keepdims=True)
-    absent = largest == 0
-    zeros = int(np.count_nonzero(absent))
-    if zeros and zero == "error":
-        raise InputError(f"X holds {zeros} {what}s that are zero; remove them, or pass zero='keep' or zero='uniform'")
-    result: Array = X / np.where(absent, 1, largest)
-    norms = np.sqrt(np.sum(result * result, axis=-1, keepdims=True))
-    result /= np.where(absent, 1, norms)
-    if zeros and zero == "uniform":
-        result[absent[..., 0]] = 1 / math.sqrt(X.shape[-1])
-    return result, zeros

@@ -15,9 +15,8 @@ from sklearn.utils.multiclass import check_classification_targets
 from notsodeep.checks import InputError, positive
 from notsodeep.learn import persistence
 from notsodeep.learn.base import KernelMachine, evidence
-from notsodeep.learn.rows import Merged
-from notsodeep.learn.solve import solve
-from notsodeep.learn.validation import posterior_variance
+from notsodeep.learn.duplicates import Merged
+from notsodeep.solvers import posterior_variance, solve
 
 __all__ = ["Calibration", "KernelClassifier", "KernelRegressor"]
 
@@ -53,14 +52,14 @@ class KernelRegressor(RegressorMixin, MultiOutputMixin, KernelMachine):  # type:
         if not return_std:
             return mean
         blocks = self._blocks(self._prepared(X), self.X_fit_)
-        std = np.sqrt(posterior_variance(self._factorised().factor, blocks, blocks.diagonal()))  # type: ignore[arg-type]
+        std = np.sqrt(posterior_variance(self.solution_.required_factor, blocks, blocks.diagonal()))
         return mean, std if self._single else np.repeat(std[:, None], mean.shape[1], axis=1)
 
     @property
     def log_marginal_likelihood_(self) -> float:
         """Log N(y; 0, K + ridge·W⁻¹) of the Gaussian process, summed over outputs."""
         self._require_process()
-        self._factorised()
+        _ = self.solution_.required_factor
         return self._log_likelihood
 
     def _after_fit(self, merged: Merged, targets: Array, weight: Array | None) -> None:
@@ -129,7 +128,7 @@ class KernelClassifier(ClassifierMixin, KernelMachine):  # type: ignore[misc]
 
     def predict(self, X: Any) -> Array:
         """Predict the label with the largest score."""
-        scores = columns(self._scores(X))
+        scores = by_class(self._scores(X))
         return self.classes_[np.argmax(scores, axis=1)]
 
     def predict_proba(self, X: Any) -> Array:
@@ -140,12 +139,12 @@ class KernelClassifier(ClassifierMixin, KernelMachine):  # type: ignore[misc]
         leave-one-out scores of a machine on 512 rows alone; probabilities are then rather too cautious.
         `calibration_` holds what was done.
         """
-        scores = columns(self._scores(X))
+        scores = by_class(self._scores(X))
         return np.asarray(softmax(scores / self.calibration_.temperature, axis=1))
 
     def predict_log_proba(self, X: Any) -> Array:
         """Logarithm of :meth:`predict_proba`."""
-        scores = columns(self._scores(X))
+        scores = by_class(self._scores(X))
         return np.asarray(log_softmax(scores / self.calibration_.temperature, axis=1))
 
     def _after_fit(self, merged: Merged, targets: Array, weight: Array | None) -> None:
@@ -156,7 +155,7 @@ class KernelClassifier(ClassifierMixin, KernelMachine):  # type: ignore[misc]
         if targets.shape[1] == 1:
             total = np.bincount(merged.groups, _ones(weight, targets))[chosen]
             share = np.column_stack([total - share[:, 0], share[:, 0]])
-        self.calibration_ = calibrate(columns(scores), share, method)
+        self.calibration_ = calibrate(by_class(scores), share, method)
 
     def _leave_one_out_scores(self, merged: Merged) -> tuple[Array, Array, str]:
         """Scores of some training rows by machines that have not seen them, which rows, and how."""
@@ -196,8 +195,8 @@ class KernelClassifier(ClassifierMixin, KernelMachine):  # type: ignore[misc]
 
     def _restore(self, arrays: dict[str, Array], numbers: dict[str, Any]) -> None:
         super()._restore(arrays, numbers)
-        labels, columns_ = arrays["classes"], self.dual_coef_.shape[1]
-        if labels.shape != (2 if columns_ == 1 else columns_,) or labels.dtype.kind not in "biufU":
+        labels, columns = arrays["classes"], self.dual_coef_.shape[1]
+        if labels.shape != (2 if columns == 1 else columns,) or labels.dtype.kind not in "biufU":
             raise ValueError("its arrays do not fit together")
         self.classes_ = labels.astype(object) if numbers.get("object_labels") else labels
         self.calibration_ = persistence.from_plain_fields(Calibration, numbers["calibration"])
@@ -213,7 +212,7 @@ def one_hot(codes: Array, classes: int) -> Array:
     return targets
 
 
-def columns(scores: Array) -> Array:
+def by_class(scores: Array) -> Array:
     """One score a class: a single column d stands for (0, d)."""
     return scores if scores.shape[1] > 1 else np.column_stack([np.zeros(len(scores)), scores])
 

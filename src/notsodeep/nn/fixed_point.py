@@ -99,7 +99,7 @@ class SolveReport:
 
 
 @dataclass
-class Solution:
+class FixedPoint:
     """The fixed point, the point of linearisation, and the report."""
 
     state: Tensor
@@ -148,7 +148,7 @@ def require_resolvable(tol: float, dtype: torch.dtype, parameter: str = "tol") -
 
 
 @torch.no_grad()
-def solve(problem: FixedPointMap, start: Tensor, stepper: Stepper, tol: float, max_iter: int) -> Solution:
+def solve(problem: FixedPointMap, start: Tensor, stepper: Stepper, tol: float, max_iter: int) -> FixedPoint:
     """Find z with ‖f(z) − z‖ ≤ tol ‖f(z)‖ on every row.
 
     The residual is always measured at the very state that is returned. Rows that have
@@ -190,13 +190,13 @@ def solve(problem: FixedPointMap, start: Tensor, stepper: Stepper, tol: float, m
     residual = _nan_is_infinite(residual)
     counts = torch.full((total,), iteration, device=start.device)
     if rows is None:
-        return Solution(state, point, SolveReport(stepper.name, tol, iteration, counts, residual))
+        return FixedPoint(state, point, SolveReport(stepper.name, tol, iteration, counts, residual))
     states, points = torch.empty_like(start), torch.empty_like(start)
     residuals = residual.new_empty(total)
     for labels, one_state, one_point, one_residual, when in [*gathered, (rows, state, point, residual, iteration)]:
         states[labels], points[labels], counts[labels] = one_state, one_point, when
         residuals[labels] = _nan_is_infinite(one_residual)
-    return Solution(states, points, SolveReport(stepper.name, tol, iteration, counts, residuals))
+    return FixedPoint(states, points, SolveReport(stepper.name, tol, iteration, counts, residuals))
 
 
 def tell(report: SolveReport, what: str, on_failure: str) -> None:

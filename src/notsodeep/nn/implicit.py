@@ -13,7 +13,7 @@ from torch import Tensor
 
 from notsodeep.checks import InputError
 from notsodeep.nn.activations import TensorActivation
-from notsodeep.nn.fixed_point import Solution, SolveReport, relative_residuals, solve, tell
+from notsodeep.nn.fixed_point import FixedPoint, SolveReport, relative_residuals, solve, tell
 from notsodeep.nn.solvers import stepper
 
 __all__ = ["BACKWARD_MODES", "Adjoint", "Equilibrium", "SolveOptions", "equilibrium"]
@@ -80,7 +80,7 @@ class Adjoint:
         return Adjoint(self.weight, self.gradient[rows], self.factor, self.slope[rows])
 
 
-def solve_equilibrium(problem: Equilibrium, start: Tensor | None, options: SolveOptions) -> Solution:
+def solve_equilibrium(problem: Equilibrium, start: Tensor | None, options: SolveOptions) -> FixedPoint:
     """h* = φ(c h* Aᵀ + d), from `start` or from φ(d)."""
     first = problem.phi(problem.drive) if start is None else start
     solution = solve(problem, first, stepper(options.solver, options.options), options.tol, options.max_iter)
@@ -88,7 +88,7 @@ def solve_equilibrium(problem: Equilibrium, start: Tensor | None, options: Solve
     return solution
 
 
-def solve_adjoint(problem: Adjoint, options: SolveOptions) -> Solution:
+def solve_adjoint(problem: Adjoint, options: SolveOptions) -> FixedPoint:
     """w* = φ'(u*) ⊙ (g + c w* A), from φ'(u*) ⊙ g."""
     first = problem.slope * problem.gradient
     method = stepper(options.backward_solver, options.backward_options)
@@ -163,7 +163,7 @@ def equilibrium(
     return _phantom(problem, solution, options)
 
 
-def _phantom(problem: Equilibrium, solution: Solution, options: SolveOptions) -> tuple[Tensor, SolveReport]:
+def _phantom(problem: Equilibrium, solution: FixedPoint, options: SolveOptions) -> tuple[Tensor, SolveReport]:
     """Some steps more, which alone are differentiated."""
     state, report = solution.state, solution.report
     for _ in range(options.phantom_steps):

@@ -62,10 +62,10 @@ def plan(
 
 def measure(row: str, train: int | None, test: int | None, seed: int) -> dict[str, Any]:
     """Test accuracy of the kernel machine with no ridge, or hardly any."""
-    from notsodeep import learn
+    from notsodeep import learn, solvers
 
     published = ALL[row]
-    part = split(published.data, train, test, seed)
+    part = split(published.data, train, test, seed).parts
     recurrent, drive, *_ = published.variances
     if published.convolutional:
         shape = labelled(published.data)[0].image_shape
@@ -73,7 +73,8 @@ def measure(row: str, train: int | None, test: int | None, seed: int) -> dict[st
         own = shape[0] * shape[1] * (1 + 1 / (1 - recurrent))  # K(x, x) of unit pixels
         machine: Any = learn.ConvDEQKernelClassifier(image_shape=shape, ridge=LEAST_RIDGE * own)
     else:
-        machine = learn.DEQKernelClassifier(bias=published.variances[2], normalize="unit", ridge=0.0, tol=TOLERANCE)
+        solver = solvers.Auto(tol=TOLERANCE)
+        machine = learn.DEQKernelClassifier(bias=published.variances[2], normalize="unit", ridge=0.0, solver=solver)
     machine.set_params(activation="normalized_relu", recurrent=recurrent, input=drive, progress=False)
     machine.fit(part.X, part.labels)
     return {

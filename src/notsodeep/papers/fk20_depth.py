@@ -33,7 +33,7 @@ def plan(train: int, test: int, depths: Sequence[int], draws: int) -> Iterator[S
 
 def measure(network: str, depth: int, train: int, test: int, seed: int) -> dict[str, Any]:
     """Test accuracy of kernel regression without ridge on one-hot targets 0.9 and −0.1."""
-    part = split("cifar10", train, test, seed)
+    part = split("cifar10", train, test, seed).parts
     X, X_test = (rows.astype(np.float64) for rows in (part.X, part.X_test))
     X /= np.linalg.norm(X, axis=1, keepdims=True)
     X_test /= np.linalg.norm(X_test, axis=1, keepdims=True)

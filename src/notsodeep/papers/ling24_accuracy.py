@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 from scipy import linalg
 
-from notsodeep.data import center_and_scale
+from notsodeep.data import Parts
 from notsodeep.papers.entry import Check, Entry, Judgement, Row, Settings, select
 from notsodeep.papers.figures import plot_curve, size_axis
 from notsodeep.papers.networks import LABELS, LEAK, TOLERANCE, build
-from notsodeep.papers.samples import Split, fingerprint, split
+from notsodeep.papers.samples import fingerprint, split
 from notsodeep.papers.summary import curve, mean
 from notsodeep.report.style import COLORS
 
@@ -69,14 +69,12 @@ def measure(
     data: str, content: str, train: int, test: int, training: str, network: str, width: int, epochs: int, seed: int
 ) -> dict[str, Any]:
     """Test accuracy; the same samples for all networks of one seed."""
-    part = split(data, train, test, seed)
-    center, scale = center_and_scale(part.X)
-    part = part._replace(X=(part.X - center) / scale, X_test=(part.X_test - center) / scale)
+    part = split(data, train, test, seed).prepared().parts
     net = build(network, PHI, part.X.shape[1], width, int(part.labels.max()) + 1, seed)
     return {"accuracy": _readout_only(net, part) if training == "readout" else _fully(net, part, epochs, seed)}
 
 
-def _readout_only(net: Any, part: Split) -> float:
+def _readout_only(net: Any, part: Parts) -> float:
     """Ridge regression of one-hot targets on the random features."""
     Z, Z_test = _features(net, part.X), _features(net, part.X_test)
     targets = np.eye(net.out_features)[part.labels] - 1 / net.out_features
@@ -98,7 +96,7 @@ def _features(net: Any, X: Any) -> Any:
         return hidden(torch.as_tensor(X, dtype=torch.float32)).double().numpy()
 
 
-def _fully(net: Any, part: Split, epochs: int, seed: int) -> float:
+def _fully(net: Any, part: Parts, epochs: int, seed: int) -> float:
     from notsodeep import nn
 
     history = nn.fit(

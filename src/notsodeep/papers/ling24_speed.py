@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
 
-from notsodeep.data import center_and_scale
 from notsodeep.papers.entry import Check, Entry, Judgement, Row, Settings, select
 from notsodeep.papers.figures import plot_curve, size_axis
 from notsodeep.papers.ling24_accuracy import title
@@ -50,9 +49,8 @@ def measure(
 
     from notsodeep import nn
 
-    part = split(data, samples, 1, seed)
-    center, scale = center_and_scale(part.X)
-    X = torch.as_tensor((part.X - center) / scale, dtype=torch.float32)
+    part = split(data, samples, 1, seed).prepared().parts
+    X = torch.as_tensor(part.X, dtype=torch.float32)
     classes = int(part.labels.max()) + 1
     networks = {
         who: build(name, activation, X.shape[1], width, classes, seed)

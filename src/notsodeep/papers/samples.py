@@ -6,7 +6,7 @@ import hashlib
 import math
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +15,7 @@ from notsodeep import data as datasets
 from notsodeep.checks import InputError
 from notsodeep.highdim import Mixture, Statistics, estimate_statistics
 
-__all__ = ["Split", "draw", "fingerprint", "labelled", "six_and_eight", "split", "two_classes"]
+__all__ = ["draw", "fingerprint", "labelled", "six_and_eight", "split", "two_classes"]
 
 Array: TypeAlias = NDArray[Any]
 
@@ -71,49 +71,15 @@ def draw(data: str, n: int, seed: int, features: int | None = None, *, unit: boo
     return X, estimate_statistics(X, labels[chosen])
 
 
-class Split(NamedTuple):
-    """Training and test samples, the labels numbered 0, 1, …"""
-
-    X: Array
-    labels: Array
-    X_test: Array
-    labels_test: Array
-
-
 @lru_cache(maxsize=2)
 def labelled(source: str) -> tuple[datasets.Data, Array]:
-    """A data set by name or file, and its classes."""
-    loaded = datasets.load(source)
-    if loaded.labels is None:
-        raise InputError(f"data={source!r} has no labels; pass a file with X and y")
-    return loaded, np.unique(np.asarray(loaded.labels))
+    """A data set by name or file, its classes numbered, and their names."""
+    return datasets.load(source).numbered()
 
 
-def split(source: str, train: int | None, test: int | None, seed: int) -> Split:
-    """Samples drawn without replacement; the test samples come from the data set's own test part where it has one.
-
-    Parameters
-    ----------
-    source : str
-        A name or a file, as for :func:`notsodeep.data.load`.
-    train, test : int or None
-        How many; all of them if None.
-    seed : int
-    """
-    loaded, classes = labelled(source)
-    rng = np.random.default_rng(seed)
-    order = rng.permutation(len(loaded.X))
-    if loaded.X_test is None or loaded.labels_test is None:
-        pool, pool_labels, held = loaded.X, loaded.labels, order[: len(order) // 4]
-        order = order[len(held) :]
-    else:
-        pool, pool_labels, held = loaded.X_test, loaded.labels_test, rng.permutation(len(loaded.X_test))
-    for name, wanted, there in (("train", train, len(order)), ("test", test, len(held))):
-        if wanted is not None and wanted > there:
-            raise InputError(f"{name}={wanted} asks for more samples than the {there} that {source} holds")
-    kept, held = np.sort(order[:train]), np.sort(held[:test])
-    labels, labels_test = (np.searchsorted(classes, np.asarray(one)) for one in (loaded.labels, pool_labels))
-    return Split(loaded.X[kept], labels[kept], pool[held], labels_test[held])
+def split(source: str, train: int | None, test: int | None, seed: int) -> datasets.Data:
+    """Samples drawn without replacement, `train` and `test` of them, or all; see :meth:`notsodeep.data.Data.split`."""
+    return labelled(source)[0].split(train=train, test=test, seed=seed)
 
 
 def fingerprint(source: str) -> str:

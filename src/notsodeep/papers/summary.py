@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
+from scipy.stats import linregress
 from scipy.stats import t as student
 
 from notsodeep.checks import InputError
@@ -62,10 +63,9 @@ def slope(x: Sequence[float], y: Sequence[float]) -> Estimate:
     u, v = np.log(np.asarray(x, dtype=np.float64)), np.log(np.asarray(y, dtype=np.float64))
     if u.size < 3 or np.ptp(u) == 0:
         raise InputError("a slope with an interval needs three trials at two sizes or more")
-    u, v = u - u.mean(), v - v.mean()
-    value = float(u @ v / (u @ u))
-    variance = float(np.sum((v - value * u) ** 2)) / (u.size - 2) / float(u @ u)
-    return Estimate(value, float(student.ppf(0.975, u.size - 2)) * math.sqrt(variance))
+    line = linregress(u, v)
+    error = line.stderr if np.ptp(v) else 0.0  # SciPy's is NaN where nothing varies
+    return Estimate(float(line.slope), float(student.ppf(0.975, u.size - 2) * error))
 
 
 def curve(rows: Sequence[Row], y: str, x: str = "n") -> tuple[list[float], list[Estimate]]:

@@ -1,18 +1,17 @@
-"""Beyond one memory and one machine: kernels on disk, on clusters, and systems solved with them."""
+"""Beyond one memory and one machine: kernels on disk and on clusters."""
 
-from notsodeep.scale.factor import Factor, factorize
-from notsodeep.scale.products import product
+from notsodeep.deprecation import moved
 from notsodeep.scale.store import DamagedTileError
 from notsodeep.scale.stored import StoredBlocks
 from notsodeep.scale.tiles import Verification, compute, verify
 
-__all__ = [
-    "DamagedTileError",
-    "Factor",
-    "StoredBlocks",
-    "Verification",
-    "compute",
-    "factorize",
-    "product",
-    "verify",
-]
+__all__ = ["DamagedTileError", "StoredBlocks", "Verification", "compute", "verify"]
+
+__getattr__ = moved(
+    __name__,
+    {
+        "Factor": "notsodeep.solvers:StoredFactor",
+        "factorize": "notsodeep.solvers:StoredFactor.of",
+        "product": "notsodeep.scale.distributed:product",
+    },
+)

@@ -23,17 +23,17 @@ from contextlib import contextmanager
 from typing import Any, TypeAlias, cast
 from weakref import WeakKeyDictionary
 
+import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from notsodeep import kernels
 from notsodeep.checks import InputError
 from notsodeep.extras import need
-from notsodeep.progress import Callback, Progress
-from notsodeep.scale.products import multiply_tile, product
+from notsodeep.kernels.matrices import ComputedBlocks, KernelMatrix, add, multiply
+from notsodeep.progress import Callback, Progress, reporter
 from notsodeep.scale.store import Tile, TileStore
-from notsodeep.threads import Scratch, one_thread_each
+from notsodeep.threads import Scratch, single_threaded
 
-__all__ = ["ClusterBlocks", "connect", "connected", "multiply", "on_workers", "write_tiles"]
+__all__ = ["ClusterBlocks", "connected", "on_workers", "placed", "write_tiles"]
 
 Array: TypeAlias = NDArray[Any]
 Job: TypeAlias = Callable[..., Any]
@@ -47,52 +47,83 @@ _PATIENCE = 60.0  # seconds without any worker before giving up
 
 
 @contextmanager
-def connect(address: str | None) -> Iterator[Any]:
-    """Yield a client of the scheduler at ``tcp://host:port``, or None without an address."""
-    if address is None:
-        yield None
+def connected(client: Any) -> Iterator[Any]:
+    """Yield a client: the one that is passed, or None, or one of the scheduler at ``tcp://host:port``, closed again."""
+    if not isinstance(client, str):
+        yield client
         return
     distributed = need("distributed")
-    if not _ADDRESS.fullmatch(address):  # some others raise in a thread of Dask's, which then hangs at the end
-        raise InputError(f"scheduler={address!r} is no address; pass tcp://host:port")
+    if not _ADDRESS.fullmatch(client):  # some others raise in a thread of Dask's, which then hangs at the end
+        raise InputError(f"scheduler={client!r} is no address; pass tcp://host:port")
     try:
-        client = distributed.Client(address, timeout=_ANSWER, set_as_default=False)
+        own = distributed.Client(client, timeout=_ANSWER, set_as_default=False)
     except (OSError, ValueError) as error:
-        raise InputError(f"scheduler={address!r} does not answer: {error}") from None
-    with client:
-        yield client
+        raise InputError(f"scheduler={client!r} does not answer: {error}") from None
+    with own:
+        yield own
 
 
 @contextmanager
-def connected(client: Any) -> Iterator[Any]:
-    """Yield a client: the one that is passed, which stays open, or one of the scheduler at an address."""
-    if isinstance(client, str):
-        with connect(client) as own:
-            yield own
-    else:
-        yield client
+def placed(K: KernelMatrix, client: Any) -> Iterator[KernelMatrix]:
+    """Yield K, its products computed on the workers of `client`, a Client or an address, if there is one."""
+    with connected(client) as found:
+        yield K if found is None else ClusterBlocks(K, found)
 
 
-class ClusterBlocks:
-    """The kernel `blocks`, whose products are computed on the workers of `client`; all else is done here."""
+class ClusterBlocks(KernelMatrix):
+    """The kernel `source`, whose products are computed on the workers of `client`; all else is done here."""
 
-    def __init__(self, blocks: Any, client: Any) -> None:
-        self._blocks, self._client = blocks, client
+    def __init__(self, source: KernelMatrix, client: Any) -> None:
+        if not isinstance(source, ComputedBlocks):
+            raise InputError("client computes kernels from samples; a stored kernel is read here, so pass one of both")
+        super().__init__(source.shape, source.dtype, source.symmetric)
+        self.samples = source.samples
+        self.source, self._client = source, client
 
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("_"):  # of an object being copied, which has no blocks yet
-            raise AttributeError(name)
-        return getattr(self._blocks, name)
+    def block(self, rows: slice, columns: slice, out: Array | None = None, progress: Progress = False) -> Array:
+        return self.source.block(rows, columns, out, progress)
+
+    def diagonal(self) -> Array:
+        return self.source.diagonal()
+
+    def columns(self, chosen: Array) -> Array:
+        return self.source.columns(chosen)
 
     def astype(self, dtype: DTypeLike) -> ClusterBlocks:
-        return ClusterBlocks(self._blocks.astype(dtype), self._client)
+        return ClusterBlocks(self.source.astype(dtype), self._client)
 
-    def product(self, vectors: Array, progress: Progress = None) -> Array:
-        """K V: only vectors travel."""
-        return product(self._blocks, vectors, client=self._client, progress=progress)
+    @property
+    def provenance(self) -> dict[str, Any]:
+        return self.source.provenance
+
+    def _product(self, vectors: Array, deterministic: bool, progress: Progress) -> Array:
+        """K V: only vectors travel, and the sum has the same bits whoever computed its parts."""
+        spans = self.spans(self.tile)
+        results: dict[int, Any] = {}
+
+        def arguments(k: int) -> tuple[Any, ...]:
+            rows, columns = spans[k]
+            return rows, columns, vectors[columns], vectors[rows] if self.symmetric and rows != columns else None
+
+        def receive(k: int, result: Any) -> bool:
+            results[k] = result
+            return True
+
+        with reporter("product", len(spans), progress) as report:
+            on_workers(self._client, self.source, _multiply_tile, range(len(spans)), arguments, receive, report)
+        total = np.zeros((self.shape[0], vectors.shape[1]))
+        for k, span in enumerate(spans):
+            add(total, span, results[k])
+        return total
 
 
-def write_tiles(client: Any, blocks: Any, store: TileStore, tiles: Sequence[Tile], report: Callback) -> None:
+def product(blocks: KernelMatrix, vectors: Array, *, client: Any = None, progress: Progress = None) -> Array:
+    """The deterministic ``K.product(V)`` as version 0.1 spelt it."""
+    source = blocks if client is None else ClusterBlocks(blocks, client)
+    return source.product(vectors, deterministic=True, progress=progress)
+
+
+def write_tiles(client: Any, blocks: ComputedBlocks, store: TileStore, tiles: Sequence[Tile], report: Callback) -> None:
     """Have the workers compute `tiles` of a kernel into `store`."""
     refused: set[Tile] = set()  # tiles a worker wrote where we do not see them
 
@@ -111,33 +142,9 @@ def write_tiles(client: Any, blocks: Any, store: TileStore, tiles: Sequence[Tile
     on_workers(client, blocks, _write_tile, tiles, arguments, receive, report)
 
 
-def multiply(
-    client: Any,
-    blocks: Any,
-    spans: Sequence[tuple[slice, slice]],
-    vectors: Array,
-    add: Callable[[Any, Any], None],
-    report: Callback,
-) -> None:
-    """Have the workers multiply the rectangles `spans` with their parts of `vectors`; only vectors travel."""
-    results: dict[int, Any] = {}
-
-    def arguments(k: int) -> tuple[Any, ...]:
-        rows, columns = spans[k]
-        return rows, columns, vectors[columns], vectors[rows] if blocks.symmetric and rows != columns else None
-
-    def receive(k: int, result: Any) -> bool:
-        results[k] = result
-        return True
-
-    on_workers(client, blocks, _multiply_tile, range(len(spans)), arguments, receive, report)
-    for k, span in enumerate(spans):  # in this order whoever came first, so that the sum has the same bits
-        add(span, results[k])
-
-
 def on_workers(
     client: Any,
-    blocks: Any,
+    blocks: ComputedBlocks,
     job: Job,
     items: Sequence[Any],
     arguments: Callable[[Any], tuple[Any, ...]],
@@ -153,8 +160,7 @@ def on_workers(
         raise InputError(f"client={client!r} must be a dask.distributed.Client")
     waiting, attempts = list(reversed(items)), dict.fromkeys(items, 0)
     running: dict[Any, Any] = {}
-    recipe = (blocks.model, {"kind": blocks.kinds, "dtype": blocks.dtype.name, **blocks.options})
-    samples = _scattered(client, blocks)
+    recipe, samples = blocks.recipe, _scattered(client, blocks)
     done, lost = 0, False
     try:
         while waiting or running:
@@ -183,7 +189,7 @@ def on_workers(
         client.cancel(list(running))
 
 
-def _scattered(client: Any, blocks: Any, *, again: bool = False) -> tuple[str, Any, Any]:
+def _scattered(client: Any, blocks: ComputedBlocks, *, again: bool = False) -> tuple[str, Any, Any]:
     """The samples on the workers, under a name; sent once for all calls with these blocks."""
     known = _held.get(blocks)
     if known is None or known[0] is not client or again:
@@ -235,23 +241,23 @@ _scratch = Scratch()
 
 def _run(
     job: Job,
-    recipe: tuple[Any, dict[str, Any]],
+    recipe: tuple[Any, Any, dict[str, Any]],
     name: str,
     first: Array,
     second: Array | None,
     arguments: tuple[Any, ...],
 ) -> Any:
-    with one_thread_each():
+    with single_threaded():
         return job(_blocks(recipe, name, first, second), *arguments)
 
 
-def _blocks(recipe: tuple[Any, dict[str, Any]], name: str, first: Array, second: Array | None) -> Any:
+def _blocks(recipe: tuple[Any, Any, dict[str, Any]], name: str, first: Array, second: Array | None) -> Any:
     """The kernel of the samples sent under this name, prepared once a process."""
     with _guard:
         if name not in _prepared:
             _prepared.clear()  # one kernel at a time
-            model, options = recipe
-            _prepared[name] = kernels.blocks(model, first, second, **options)
+            kind, model, options = recipe
+            _prepared[name] = kind(model, first, second, **options)
         return _prepared[name]
 
 
@@ -276,4 +282,4 @@ def _seen(path: str, claim: str) -> TileStore | None:
 
 
 def _multiply_tile(blocks: Any, rows: slice, columns: slice, right: Array, left: Array | None) -> tuple[Array, Any]:
-    return multiply_tile(blocks.block(rows, columns), right, left)
+    return multiply(blocks.block(rows, columns), right, left)

@@ -42,7 +42,7 @@ from notsodeep.reading import json_file
 from notsodeep.resources import available_memory
 from notsodeep.scale.lock import claim_of, locked, ours
 
-__all__ = ["DamagedTileError", "Tile", "TileStore", "side"]
+__all__ = ["DamagedTileError", "Tile", "TileStore"]
 
 Array: TypeAlias = NDArray[Any]
 Tile: TypeAlias = tuple[int, int]
@@ -52,7 +52,6 @@ _UNBOUND = 1  # the format whose tiles do not know where they belong
 _FINGERPRINT = re.compile(r"[0-9a-f]{64}")
 _NAMES = {"X": "data", "Y": "second data"}  # of the manifest, for people
 _TRIANGLES = ("full", "upper", "lower")
-_SIDE = 2048  # of a tile, about: 32 MB in float64
 _MOST = 10**6  # tiles of a store: no more files than a directory tree can bear
 _HARMLESS = 1 << 26  # bytes of a tile for which the memory is not asked
 _PIECE = 1 << 20  # bytes checked at a time; they stay in the cache
@@ -60,15 +59,6 @@ _PIECE = 1 << 20  # bytes checked at a time; they stay in the cache
 
 class DamagedTileError(InputError):
     """A tile is missing or fails its checksum."""
-
-
-def side(n: int, wish: int = _SIDE) -> int:
-    """The side of equal tiles that cover `n` rows, at most about `wish`, a multiple of 16.
-
-    >>> side(20_000), side(2049), side(100)
-    (2000, 1040, 100)
-    """
-    return min(n, -(-n // (16 * -(-n // wish))) * 16)
 
 
 class TileStore:

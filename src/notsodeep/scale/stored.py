@@ -10,10 +10,9 @@ from numpy.typing import DTypeLike, NDArray
 
 from notsodeep.checks import InputError
 from notsodeep.extras import need
-from notsodeep.kernels.blocks import precision_of
+from notsodeep.kernels.matrices import KernelMatrix, precision_of
 from notsodeep.models import DEQ, ConvDEQ, Explicit, model_from_dict
 from notsodeep.progress import Progress
-from notsodeep.scale.products import product
 from notsodeep.scale.store import TileStore
 
 __all__ = ["StoredBlocks"]
@@ -21,7 +20,7 @@ __all__ = ["StoredBlocks"]
 Array: TypeAlias = NDArray[Any]
 
 
-class StoredBlocks:
+class StoredBlocks(KernelMatrix):
     """K(x_i, y_j) from a kernel store, by rectangles; read with the checksums checked.
 
     Parameters
@@ -30,6 +29,13 @@ class StoredBlocks:
         What ``model.kernel(X, out=path)`` wrote.
     dtype : {"float64", "float32"}, optional
         Precision of what is returned; that of the store by default. Entries are converted, not computed again.
+    reused : int
+        See the attribute.
+
+    Attributes
+    ----------
+    reused : int
+        Tiles that were there already when ``kernel(X, out=path)`` or :func:`notsodeep.scale.compute` returned this.
 
     Examples
     --------
@@ -44,13 +50,14 @@ class StoredBlocks:
     """
 
     ndim = 2
-    reused: int | None = None  # tiles that were complete before :func:`compute` wrote the others
 
-    def __init__(self, path: str | Path, dtype: DTypeLike | None = None) -> None:
+    def __init__(self, path: str | Path, dtype: DTypeLike | None = None, *, reused: int = 0) -> None:
         self.store = TileStore(path)
         if "kind" not in self.store.manifest:
             raise InputError(f"{self.store.path} holds a factor, not a kernel")
-        self.dtype = precision_of(dtype, np.empty(0, self.store.dtype))
+        precision = precision_of(dtype, np.empty(0, self.store.dtype))
+        super().__init__(self.store.shape, precision, self.store.manifest["triangle"] == "upper")
+        self.reused = reused
         self._diagonal: Array | None = None
 
     @property
@@ -58,17 +65,13 @@ class StoredBlocks:
         return self.store.path
 
     @property
-    def shape(self) -> tuple[int, int]:
-        return self.store.shape
-
-    @property
     def tile(self) -> tuple[int, int]:
         """Rows and columns of a tile; rectangles along them read nothing twice."""
         return self.store.tile
 
     @property
-    def symmetric(self) -> bool:
-        return bool(self.store.manifest["triangle"] == "upper")
+    def provenance(self) -> dict[str, Any]:
+        return {key: value for key, value in self.store.manifest.items() if key not in ("format", "triangle")}
 
     @property
     def kind(self) -> str:
@@ -115,9 +118,8 @@ class StoredBlocks:
                 result[rows, here] = self.block(rows, span)[:, chosen[here] - span.start]
         return result
 
-    def product(self, vectors: Array, progress: Progress = None) -> Array:
-        """K V in float64, tile by tile."""
-        return product(self, vectors, progress=progress)
+    def _product(self, vectors: Array, deterministic: bool, progress: Progress) -> Array:
+        return super()._product(vectors, True, progress)  # along the tiles
 
     def astype(self, dtype: DTypeLike) -> StoredBlocks:
         return StoredBlocks(self.path, dtype)

@@ -2,52 +2,20 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
-from notsodeep.checks import InputError, count
-from notsodeep.kernels.blocks import Blocks, ComputedBlocks
+from notsodeep.checks import count
+from notsodeep.kernels.matrices import ComputedBlocks, KernelMatrix
 from notsodeep.progress import Progress, reporter
-from notsodeep.scale.store import Tile, TileStore, side
+from notsodeep.scale.store import Tile, TileStore
 from notsodeep.scale.stored import StoredBlocks
 from notsodeep.threads import Scratch, each
-from notsodeep.version import __version__
 
-__all__ = ["Verification", "compute", "fingerprint", "verify"]
-
-Array: TypeAlias = NDArray[Any]
-
-
-def fingerprint(array: Array) -> str:
-    """SHA-256 over type, shape and values."""
-    digest = hashlib.sha256(f"{array.dtype.str} {array.shape}\n".encode())
-    rows = max(1, (1 << 24) // max(1, array[:1].nbytes))
-    for start in range(0, len(array), rows):
-        digest.update(np.ascontiguousarray(array[start : start + rows]).data.cast("B"))
-    return digest.hexdigest()
-
-
-def manifest(blocks: ComputedBlocks) -> dict[str, Any]:
-    """Everything a kernel depends on."""
-    if len(blocks.kinds) > 1:
-        raise InputError(f"out cannot hold {len(blocks.kinds)} kernels; ask for one kind at a time")
-    first, second = blocks.samples
-    return {
-        "triangle": "upper" if blocks.symmetric else "full",
-        "model": blocks.model.to_dict(),
-        "kind": blocks.kinds[0],
-        **blocks.options,
-        "X": fingerprint(first),
-        "Y": None if second is None else fingerprint(second),
-        "version": __version__,
-    }
+__all__ = ["Verification", "compute", "verify"]
 
 
 def compute(
@@ -80,19 +48,19 @@ def compute(
     Returns
     -------
     StoredBlocks
-        ``reused`` is the number of tiles that were there already.
+        Its `reused` says how many tiles were kept.
     """
-    described = manifest(blocks)
+    described = {"triangle": "upper" if blocks.symmetric else "full", **blocks.provenance}
     sides = _sides(blocks, Path(out), tile)
     with TileStore.writing(out, blocks.shape, sides, blocks.dtype, described) as store:
         wanted = len(store.tiles())
         with reporter("kernel", wanted, progress) as report:
             # those on the diagonal are less work: last, so that no thread is left with a long one
             missing = sorted(_invalid(store), key=lambda tile: tile[0] == tile[1])
-            finished = wanted - len(missing)
+            reused = wanted - len(missing)
 
             def moved(done: int, _: int) -> None:
-                report(finished + done, wanted)
+                report(reused + done, wanted)
 
             moved(0, 0)
             if client is not None:
@@ -102,12 +70,10 @@ def compute(
             else:
                 each(_writer(blocks, store), missing, moved)
             store.require_claim(complete=True)
-    stored = StoredBlocks(out)
-    stored.reused = finished
-    return stored
+    return StoredBlocks(out, reused=reused)
 
 
-def _writer(blocks: Blocks, store: TileStore) -> Callable[[Tile], None]:
+def _writer(blocks: KernelMatrix, store: TileStore) -> Callable[[Tile], None]:
     """Compute and write a tile."""
     scratch = Scratch()
 
@@ -163,11 +129,11 @@ def _invalid(store: TileStore, report: Any = lambda *_: None) -> Sequence[Tile]:
     return sorted(bad)
 
 
-def _sides(blocks: Blocks, directory: Path, tile: int | None) -> tuple[int, int]:
+def _sides(blocks: KernelMatrix, directory: Path, tile: int | None) -> tuple[int, int]:
     rows, columns = blocks.shape
     if tile is not None:
         wish = count(tile, "tile")
         return min(wish, rows), min(wish, columns)
     if (directory / "zarr.json").exists():
         return TileStore(directory).tile
-    return side(rows), side(columns)
+    return blocks.tile

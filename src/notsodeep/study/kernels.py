@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from notsodeep.checks import AssumptionWarning, InputError
-from notsodeep.data import Data, prepare
+from notsodeep.data import Data
 from notsodeep.highdim import Forecast, Spectrum, Statistics, equivalent, estimate_statistics, forecast, spectrum
 from notsodeep.matching import Match
 from notsodeep.models import DEQ, Explicit
@@ -96,7 +96,8 @@ class Study:
             cloud = np.random.default_rng(0).normal(scale=tau0 / np.sqrt(p), size=(n, p))
             used = Data(f"Gaussian cloud, τ0 = {tau0:.6g}", cloud)
         else:
-            used = Data(data.name, tau0 * prepare(data.X), data.labels)
+            used = data.prepared()
+            used = replace(used, X=tau0 * used.X)
         networks = {"matched": match.network}
         for name in _BASELINES:
             networks[f"plain {name}"] = Explicit([name] * match.network.depth).centered(tau0)

@@ -6,7 +6,6 @@ import math
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, TypeAlias
@@ -17,7 +16,6 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from notsodeep.checks import InputError, choice, count
 from notsodeep.kernels.arc import Arc
-from notsodeep.kernels.blocks import ComputedBlocks
 from notsodeep.kernels.conv.arcs import arc_polynomials, guess_polynomial
 from notsodeep.kernels.conv.geometry import Geometry, aligned
 from notsodeep.kernels.conv.images import Images, check_images, parts
@@ -25,9 +23,11 @@ from notsodeep.kernels.conv.offsets import Offset, offsets
 from notsodeep.kernels.conv.pairs import BUFFERS, INFO, equilibrium_tile, layered_tile
 from notsodeep.kernels.info import ConvInfo
 from notsodeep.kernels.kinds import kind_codes, requested_kinds
+from notsodeep.kernels.matrices import ComputedBlocks
 from notsodeep.kernels.passes import mirror
 from notsodeep.models import ConvDEQ, require_infinite_width
 from notsodeep.progress import Progress, reporter
+from notsodeep.threads import plain_pool
 
 __all__ = ["ConvBlocks"]
 
@@ -189,16 +189,13 @@ class ConvBlocks(ComputedBlocks):
             return counts
 
         total = Counts()
-        with reporter("kernel", len(tiles), progress) as report, ThreadPoolExecutor(threads) as pool:
-            futures = [pool.submit(work, tile) for tile in tiles]
+        with reporter("kernel", len(tiles), progress) as report, plain_pool() as pool:
             try:
-                for done, future in enumerate(futures, 1):
-                    total = total.merge(future.result())
+                for done, counts in enumerate(pool.map(work, tiles), 1):
+                    total = total.merge(counts)
                     report(done, len(tiles))
             except BaseException:
                 stop.set()
-                for future in futures:
-                    future.cancel()
                 raise
         return total
 

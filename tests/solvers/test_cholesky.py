@@ -7,12 +7,12 @@ import pytest
 import scipy.linalg
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.learn.matrices import MATRICES, decaying, outlier, wishart
+from tests.solvers.matrices import MATRICES, decaying, outlier, wishart
 
 from notsodeep import threads
-from notsodeep.learn import MatrixBlocks, NotPositiveDefiniteError, product
-from notsodeep.learn import cholesky as module
-from notsodeep.learn.cholesky import factorize
+from notsodeep.kernels import MatrixBlocks
+from notsodeep.solvers import CholeskyFactor, NotPositiveDefiniteError
+from notsodeep.solvers import cholesky as module
 
 
 @pytest.fixture(params=[16, 512])
@@ -35,7 +35,7 @@ def test_factor_is_scipys(name, dtype):
     shift = rng.uniform(0, 0.1, len(K))
     A = K.astype(np.float64) + np.diag(shift)
     eps = np.finfo(dtype).eps * len(K) * np.linalg.cond(A)
-    factor = factorize(K.copy(), shift)
+    factor = CholeskyFactor.of(K.copy(), shift)
     size = np.abs(scipy.linalg.cholesky(A)).max()
     L = np.tril(factor._storage)
     np.testing.assert_allclose(L, scipy.linalg.cholesky(A, lower=True), rtol=0, atol=10 * eps * size)
@@ -55,9 +55,9 @@ def test_factor_is_scipys(name, dtype):
 def test_the_kernel_survives_above_the_diagonal(dtype):
     K = outlier(530).astype(dtype)
     V = np.random.default_rng(0).standard_normal((530, 2))
-    factor = factorize(K.copy(), 0.25)
+    factor = CholeskyFactor.of(K.copy(), 0.25)
     A = K.astype(np.float64) + 0.25 * np.eye(530)
-    np.testing.assert_allclose(product(factor.kept, V), A @ V, rtol=1e-11)
+    np.testing.assert_allclose(factor.kept @ V, A @ V, rtol=1e-11)
     np.testing.assert_array_equal(factor.kept.block(slice(100, 200), slice(20, 150)), A[100:200, 20:150].astype(dtype))
     np.testing.assert_array_equal(factor.kept.diagonal(), A.diagonal())
 
@@ -66,10 +66,10 @@ def test_threads_give_the_same_factor(monkeypatch):
     K = wishart(700)
     monkeypatch.setattr(module, "_PANEL", 64)
     monkeypatch.setattr(module, "_NARROW", 64)
-    alone = factorize(K.copy())._storage
-    monkeypatch.setattr(threads.numba, "get_num_threads", lambda: 3)
-    np.testing.assert_allclose(factorize(K.copy())._storage, alone, rtol=0, atol=1e-13)
-    np.testing.assert_allclose(product(MatrixBlocks(K), K[:, :4]), K @ K[:, :4], rtol=1e-12)
+    alone = CholeskyFactor.of(K.copy())._storage
+    monkeypatch.setattr(threads, "thread_count", lambda: 3)
+    np.testing.assert_allclose(CholeskyFactor.of(K.copy())._storage, alone, rtol=0, atol=1e-13)
+    np.testing.assert_allclose(MatrixBlocks(K) @ K[:, :4], K @ K[:, :4], rtol=1e-12)
 
 
 @pytest.mark.usefixtures("panel")
@@ -84,10 +84,10 @@ def test_an_indefinite_matrix_is_refused_with_the_ridge_that_helps(dtype, lowest
     with pytest.raises(
         NotPositiveDefiniteError, match=f"not positive definite in {dtype}: pivot .* raise ridge by"
     ) as e:
-        factorize(K.copy())
+        CholeskyFactor.of(K.copy())
     assert lowest - 1e-5 <= e.value.eigenvalue < 0.6 * lowest  # a bound, of the right size
     assert 0 <= e.value.pivot < 100
-    factorize(K.copy(), e.value.ridge)  # the ridge it named
+    CholeskyFactor.of(K.copy(), e.value.ridge)  # the ridge it named
 
 
 @pytest.mark.usefixtures("panel")
@@ -97,16 +97,16 @@ def test_a_duplicate_is_the_bad_pivot_and_the_ridge_named_helps(dtype):
     x[31] = x[4]
     K = (x @ x.T).astype(dtype)
     with pytest.raises(NotPositiveDefiniteError) as error:
-        factorize(K.copy())
+        CholeskyFactor.of(K.copy())
     assert error.value.pivot == 31
     assert error.value.eigenvalue == pytest.approx(0, abs=1e-12 if dtype == "float64" else 1e-4)
-    factorize(K.copy(), error.value.ridge)
+    CholeskyFactor.of(K.copy(), error.value.ridge)
 
 
 def test_progress_counts_up_to_the_end_and_an_interruption_gets_through(monkeypatch):
     monkeypatch.setattr(module, "_NARROW", 32)
     seen = []
-    factorize(wishart(130), progress=lambda done, total: seen.append(done / total))
+    CholeskyFactor.of(wishart(130), progress=lambda done, total: seen.append(done / total))
     assert seen == sorted(seen)
     assert seen[-1] == 1
     assert len(seen) == 5
@@ -115,7 +115,7 @@ def test_progress_counts_up_to_the_end_and_an_interruption_gets_through(monkeypa
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        factorize(wishart(130), progress=stop)
+        CholeskyFactor.of(wishart(130), progress=stop)
 
 
 @settings(max_examples=25, deadline=None)
@@ -123,10 +123,10 @@ def test_progress_counts_up_to_the_end_and_an_interruption_gets_through(monkeypa
 def test_solving_undoes_multiplying(n, k, decades, seed):
     K = decaying(n, 10**decades, seed)
     X = np.random.default_rng(seed).standard_normal((n, k))
-    np.testing.assert_allclose(factorize(K.copy()).solve(K @ X), X, atol=1e-11 * 10**decades * n)
+    np.testing.assert_allclose(CholeskyFactor.of(K.copy()).solve(K @ X), X, atol=1e-11 * 10**decades * n)
 
 
 def test_wrong_sizes_are_refused():
-    factor = factorize(np.eye(3))
+    factor = CholeskyFactor.of(np.eye(3))
     with pytest.raises(ValueError, match="B has 2 rows but the factor has 3"):
         factor.solve(np.ones(2))

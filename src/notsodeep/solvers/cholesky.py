@@ -14,13 +14,13 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from notsodeep.checks import InputError, matrix
-from notsodeep.learn import blas
-from notsodeep.learn.condition import largest_eigenvalue
-from notsodeep.learn.products import Operator, product
+from notsodeep.kernels import KernelMatrix
 from notsodeep.progress import Progress, reporter
-from notsodeep.threads import workers
+from notsodeep.solvers import blas
+from notsodeep.solvers.conjugate_gradients import largest_eigenvalue
+from notsodeep.threads import pool
 
-__all__ = ["CholeskyFactor", "Kept", "NotPositiveDefiniteError", "factorize"]
+__all__ = ["CholeskyFactor", "Kept", "NotPositiveDefiniteError"]
 
 Array: TypeAlias = NDArray[Any]
 
@@ -50,15 +50,12 @@ class NotPositiveDefiniteError(InputError):
         )
 
 
-class Kept:
-    """The symmetric matrix whose strict upper triangle is stored and whose diagonal was put aside (a Blocks)."""
-
-    symmetric = True
+class Kept(KernelMatrix):
+    """The symmetric matrix whose strict upper triangle is stored and whose diagonal was put aside."""
 
     def __init__(self, storage: Array, diagonal: Array) -> None:
+        super().__init__((len(storage), len(storage)), storage.dtype, symmetric=True)
         self._storage, self._diagonal = storage, diagonal
-        self.shape: tuple[int, int] = storage.shape
-        self.dtype: np.dtype[Any] = storage.dtype
 
     def block(self, rows: slice, columns: slice, out: Array | None = None, progress: Progress = False) -> Array:
         (i0, i1, _), (j0, j1, _) = rows.indices(self.shape[0]), columns.indices(self.shape[1])
@@ -84,7 +81,7 @@ class Kept:
 
 
 class CholeskyFactor:
-    """L of K + D = L Lᵀ, in the lower triangle of the matrix it was made from.
+    """L of K + D = L Lᵀ, in the lower triangle of the matrix it was made from: a `Factorization`.
 
     `kept` is K + D itself, still there above the diagonal.
     """
@@ -92,6 +89,60 @@ class CholeskyFactor:
     def __init__(self, storage: Array, kept: Kept) -> None:
         self._storage = storage
         self.kept = kept
+
+    @staticmethod
+    def of(K: Array, shift: float | Array = 0.0, progress: Progress = None) -> CholeskyFactor:
+        """Factor K + diag(shift) inside K.
+
+        Parameters
+        ----------
+        K : array (n, n)
+            float64 or float32, C-contiguous, symmetric. Its lower triangle and diagonal become L.
+        shift : float or array (n,)
+            Added to the diagonal.
+        progress : bool or callable, optional
+
+        Raises
+        ------
+        NotPositiveDefiniteError
+            With the pivot, an estimate of the smallest eigenvalue and a ridge that would help; K can be mirrored back
+            from its upper triangle and the diagonal.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> factor = CholeskyFactor.of(np.array([[4.0, 2.0], [2.0, 3.0]]), shift=1.0)
+        >>> factor.solve(np.array([7.0, 6.0])), round(factor.logdet(), 6)
+        (array([1., 1.]), 2.772589)
+        """
+        n = len(K)
+        diagonal = K.diagonal().astype(np.float64) + shift
+        np.fill_diagonal(K, diagonal)
+        kept = Kept(K, diagonal)
+        width = _NARROW if n < _SMALL else _PANEL
+        failed = 0
+        with pool() as crew, reporter("factorisation", n**3, progress) as report:
+            for j0 in range(0, n, width):
+                j1 = min(j0 + width, n)
+                square = np.tril(K[j0:j1, j0:j1])
+                blas.subtract_product(square, K[j0:j1, :j0], K[j0:j1, :j0])
+                schur = square.copy()
+                failed = blas.cholesky(square) or _negligible(square, diagonal[j0:j1], n)
+                if failed:
+                    break
+                lower = np.tril_indices(j1 - j0)
+                K[j0:j1, j0:j1][lower] = square[lower]
+
+                def rows(i0: int, worker: int, j0: int = j0, j1: int = j1, square: Array = square) -> None:
+                    part = K[i0 : min(i0 + _PANEL, n), j0:j1]
+                    blas.subtract_product(part, K[i0 : i0 + len(part), :j0], K[j0:j1, :j0])
+                    blas.solve_right(square, part)
+
+                crew.share(range(j1, n, _PANEL), rows)
+                report(n**3 - (n - j1) ** 2 * (n + 2 * j1), n**3)
+        if failed:
+            raise _failure(K, kept, j0, schur, j0 + failed - 1)
+        return CholeskyFactor(K, kept)
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -123,7 +174,7 @@ class CholeskyFactor:
         n = self.shape[0]
         answer = np.empty(n)
         spans = [slice(j, min(j + _PANEL, n)) for j in range(0, n, _PANEL)]
-        with workers() as crew, reporter("inverse diagonal", len(spans), progress) as report:
+        with pool() as crew, reporter("inverse diagonal", len(spans), progress) as report:
 
             def panel(span: slice, worker: int) -> None:
                 part = np.zeros((n - span.start, span.stop - span.start), self.dtype)
@@ -131,7 +182,7 @@ class CholeskyFactor:
                 _forward(self._storage[span.start :, span.start :], part)
                 answer[span] = np.einsum("ij,ij->j", part, part, dtype=np.float64)
 
-            crew.each(spans, panel, lambda done: report(done, len(spans)))
+            crew.share(spans, panel, lambda done: report(done, len(spans)))
         return answer
 
     def _right(self, B: ArrayLike) -> tuple[Array, tuple[int, ...]]:
@@ -141,57 +192,6 @@ class CholeskyFactor:
                 f"B has {len(values)} rows but the factor has {self.shape[0]}; pass one row for each sample"
             )
         return np.array(values.reshape(len(values), -1), dtype=self.dtype, order="C"), values.shape
-
-
-def factorize(K: Array, shift: float | Array = 0.0, progress: Progress = None) -> CholeskyFactor:
-    """Factor K + diag(shift) inside K.
-
-    Parameters
-    ----------
-    K : array (n, n)
-        float64 or float32, C-contiguous, symmetric. Its lower triangle and diagonal become L.
-    shift : float or array (n,)
-        Added to the diagonal.
-    progress : bool or callable, optional
-
-    Raises
-    ------
-    NotPositiveDefiniteError
-        With the pivot, an estimate of the smallest eigenvalue and a ridge that would help; K can be mirrored back
-        from its upper triangle and the diagonal.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> factor = factorize(np.array([[4.0, 2.0], [2.0, 3.0]]), shift=1.0)
-    >>> factor.solve(np.array([7.0, 6.0])), round(factor.logdet(), 6)
-    (array([1., 1.]), 2.772589)
-    """
-    n = len(K)
-    diagonal = K.diagonal().astype(np.float64) + shift
-    np.fill_diagonal(K, diagonal)
-    kept = Kept(K, diagonal)
-    width = _NARROW if n < _SMALL else _PANEL
-    with workers() as crew, reporter("factorisation", n**3, progress) as report:
-        for j0 in range(0, n, width):
-            j1 = min(j0 + width, n)
-            square = np.tril(K[j0:j1, j0:j1])
-            blas.subtract_product(square, K[j0:j1, :j0], K[j0:j1, :j0])
-            schur = square.copy()
-            failed = blas.cholesky(square) or _negligible(square, diagonal[j0:j1], n)
-            if failed:
-                raise _failure(K, kept, j0, schur, j0 + failed - 1)
-            lower = np.tril_indices(j1 - j0)
-            K[j0:j1, j0:j1][lower] = square[lower]
-
-            def rows(i0: int, worker: int, j0: int = j0, j1: int = j1, square: Array = square) -> None:
-                part = K[i0 : min(i0 + _PANEL, n), j0:j1]
-                blas.subtract_product(part, K[i0 : i0 + len(part), :j0], K[j0:j1, :j0])
-                blas.solve_right(square, part)
-
-            crew.each(range(j1, n, _PANEL), rows)
-            report(n**3 - (n - j1) ** 2 * (n + 2 * j1), n**3)
-    return CholeskyFactor(K, kept)
 
 
 def _negligible(L: Array, diagonal: Array, n: int) -> int:
@@ -233,9 +233,8 @@ def _failure(K: Array, kept: Kept, j0: int, schur: Array, pivot: int) -> NotPosi
     _substitute(K[:j0, :j0], direction[:j0], back=True)
     direction[j0 : pivot + 1] = tail
     eigenvalue = float(values[0]) / float(np.sum(direction.astype(np.float64) ** 2))
-    operator: Operator = lambda V: product(kept, V, progress=False)  # noqa: E731
-    largest = largest_eigenvalue(operator, len(K)) or 1.0
-    lowest = largest - largest_eigenvalue(lambda V: largest * V - operator(V), len(K))
+    largest = largest_eigenvalue(kept.__matmul__, len(K)) or 1.0
+    lowest = largest - largest_eigenvalue(lambda V: largest * V - kept @ V, len(K))
     eigenvalue = min(eigenvalue, lowest)
     rounding = 4 * len(K) * float(np.finfo(K.dtype).eps) * largest
     return NotPositiveDefiniteError(pivot, eigenvalue, 2 * abs(eigenvalue) + rounding, K.dtype.name)

@@ -15,10 +15,17 @@ import scipy.linalg
 from numpy.typing import NDArray
 
 from notsodeep.checks import InputError, choice, count
-from notsodeep.kernels import Blocks
-from notsodeep.learn.products import columns
+from notsodeep.kernels import KernelMatrix
 
-__all__ = ["PRECONDITIONERS", "LowRankPlusDiagonal", "linearised", "precondition", "scaled_rows"]
+__all__ = [
+    "PRECONDITIONERS",
+    "LowRankPlusDiagonal",
+    "landmarks",
+    "linearised",
+    "precondition",
+    "scaled_rows",
+    "whitening",
+]
 
 Array: TypeAlias = NDArray[Any]
 
@@ -58,13 +65,13 @@ class LowRankPlusDiagonal:
 
 
 def precondition(
-    blocks: Blocks, shift: Array, kind: str = "auto", rank: int | None = None, seed: int = 0
+    K: KernelMatrix, shift: Array, kind: str = "auto", rank: int | None = None, seed: int = 0
 ) -> LowRankPlusDiagonal | None:
     """Approximate (K + diag(shift))⁻¹.
 
     Parameters
     ----------
-    blocks : Blocks (n, n)
+    K : KernelMatrix (n, n)
     shift : array (n,)
         What is added to the diagonal.
     kind : {"auto", "equivalent", "nystrom", "both", "none"}
@@ -75,18 +82,17 @@ def precondition(
     seed : int
         Of the landmarks and of the fitted block.
     """
-    n = blocks.shape[0]
+    n = K.shape[0]
     kind = choice(kind, PRECONDITIONERS, "preconditioner")
     if kind == "none":
         return None
-    rank = min(n, math.ceil(9 * math.sqrt(n)) if rank is None else count(rank, "rank"))
     rng = np.random.default_rng(seed)
-    diagonal = blocks.diagonal()
+    diagonal = K.diagonal()
     if not (diagonal > 0).any():
         return None
     F, names = np.zeros((n, 0)), []
     if kind != "nystrom":
-        theory = linearised(blocks, diagonal, rng)
+        theory = linearised(K, diagonal, rng)
         if theory is not None and (kind != "auto" or theory.shape[1] <= n // 2):
             F = theory
             names.append("equivalent")
@@ -96,24 +102,30 @@ def precondition(
                 "use preconditioner='nystrom'"
             )
     if kind != "equivalent":
-        chosen = np.sort(rng.choice(n, rank, replace=False))
-        part = columns(blocks, chosen)
+        chosen = landmarks(n, rank, rng)
+        part = K.columns(chosen)
         F = F * math.sqrt(_share(part[chosen], F[chosen]))
         part -= F @ F[chosen].T
-        F = np.hstack([F, _landmark_features(part, part[chosen])])
-        names.append(f"nystrom of rank {rank}")
+        F = np.hstack([F, part @ whitening(part[chosen])])
+        names.append(f"nystrom of rank {len(chosen)}")
     rest = diagonal - np.einsum("ij,ij->i", F, F)
     typical = max(float(rest.mean()), 1e-10 * float(diagonal.mean()))
     return LowRankPlusDiagonal.of(F, np.maximum(rest, _FLOOR * typical) + shift, " and ".join(names))
 
 
-def linearised(blocks: Blocks, diagonal: Array, rng: np.random.Generator) -> Array | None:
+def landmarks(n: int, rank: int | None, rng: np.random.Generator) -> Array:
+    """`rank` of n samples drawn uniformly, 9√n by default, in ascending order."""
+    rank = min(n, math.ceil(9 * math.sqrt(n)) if rank is None else count(rank, "rank"))
+    return np.sort(rng.choice(n, rank, replace=False))
+
+
+def linearised(K: KernelMatrix, diagonal: Array, rng: np.random.Generator) -> Array | None:
     """F with F Fᵀ ≈ K off the diagonal: K_ij ≈ r_i r_j (c₀ + c₁ cos(x_i, x_j)), r_i = √K_ii, fitted on a random block.
 
     This is the high-dimensional equivalent [Ling24, Thm 3.3] of one class: a kernel of nearly orthogonal samples is
     linear in their inner products, and the diagonal exceeds that line. None where it does not apply.
     """
-    directions = scaled_rows(blocks)
+    directions = scaled_rows(K)
     if directions is None:
         return None
     n, size = len(directions), min(_SAMPLED, len(directions) // 2)
@@ -124,7 +136,7 @@ def linearised(blocks: Blocks, diagonal: Array, rng: np.random.Generator) -> Arr
     root = np.sqrt(np.maximum(diagonal, 0))
     scale = root[left][:, None] * root[right]
     kept = scale > 0
-    kernel = columns(blocks, right)[left][kept] / scale[kept]
+    kernel = K.columns(right)[left][kept] / scale[kept]
     cosine = (directions[left] @ directions[right].T)[kept]
     spread = float(np.var(cosine))
     if not spread > 0:
@@ -136,12 +148,11 @@ def linearised(blocks: Blocks, diagonal: Array, rng: np.random.Generator) -> Arr
     return root[:, None] * np.hstack([np.full((n, 1), math.sqrt(level)), math.sqrt(slope) * directions])
 
 
-def scaled_rows(blocks: Blocks) -> Array | None:
+def scaled_rows(K: KernelMatrix) -> Array | None:
     """x_i/‖x_i‖ in float64 where the samples of a symmetric kernel are vectors; None otherwise."""
-    samples = getattr(blocks, "samples", None)
-    if not blocks.symmetric or samples is None or np.ndim(samples[0]) != 2:
+    if not K.symmetric or K.samples is None or K.samples[0].ndim != 2:
         return None
-    rows = np.asarray(samples[0], dtype=np.float64)
+    rows = np.asarray(K.samples[0], np.float64)
     rows = rows / np.maximum(np.abs(rows).max(axis=1, keepdims=True), np.finfo(np.float64).tiny)
     norm = np.linalg.norm(rows, axis=1, keepdims=True)
     return rows / np.where(norm > 0, norm, 1.0)
@@ -155,17 +166,13 @@ def _share(square: Array, F: Array) -> float:
     """
     if not F.shape[1]:
         return 1.0
-    values, vectors = scipy.linalg.eigh((square + square.T) / 2)
-    kept = values > 1e-10 * max(values[-1], 0.0)
-    whitened = (vectors[:, kept] / np.sqrt(values[kept])).T @ F
+    whitened = whitening(square).T @ F
     excess = float(np.linalg.norm(whitened, 2)) ** 2 if whitened.size else 0.0
     return min(_SHARE, _MARGIN / excess) if excess > 0 else _SHARE
 
 
-def _landmark_features(part: Array, square: Array) -> Array:
-    """G with G Gᵀ = part · square⁺ · partᵀ over the positive eigenvalues."""
+def whitening(square: Array, negligible: float = 1e-10) -> Array:
+    """S with S Sᵀ = square⁺ over the eigenvalues above `negligible` times the largest."""
     values, vectors = scipy.linalg.eigh((square + square.T) / 2)
-    kept = values > 1e-10 * max(values[-1], 0.0)
-    if not kept.any():
-        return np.zeros((len(part), 0))
-    return part @ (vectors[:, kept] / np.sqrt(values[kept]))
+    kept = values > negligible * max(values[-1], 0.0)
+    return vectors[:, kept] / np.sqrt(values[kept])

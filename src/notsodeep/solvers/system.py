@@ -1,4 +1,4 @@
-"""(K + ridge·W⁻¹) α = Y: what is asked, the iteration that ends every way of solving it, and what is said of it."""
+"""(K + ridge·W⁻¹) α = Y: the system, the refinement loop shared by all solvers, and the result."""
 
 from __future__ import annotations
 
@@ -6,24 +6,125 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from notsodeep.checks import InputError, matrix, nonnegative, positive, warn_convergence
-from notsodeep.kernels import Blocks
-from notsodeep.learn.conjugate_gradients import ConjugateGradients, relative
-from notsodeep.learn.products import Operator, product
-from notsodeep.learn.solution import Solution, diagonal_shift
+from notsodeep.kernels import KernelMatrix
 from notsodeep.progress import Progress, reporter
+from notsodeep.solvers.conjugate_gradients import ConjugateGradients, Operator, relative
 
-__all__ = ["System"]
+__all__ = ["Factorization", "Solution", "System", "diagonal_shift"]
 
 Array: TypeAlias = NDArray[Any]
 
 _SECONDS_BETWEEN_CHECKPOINTS = 30.0
 _NO_DIGITS = 0.01  # condition · eps beyond which coefficients mean little
+
+
+class Factorization(Protocol):
+    """A = K + ridge·W⁻¹ = L Lᵀ, in memory (:class:`CholeskyFactor`) or on disk (:class:`StoredFactor`)."""
+
+    @property
+    def shape(self) -> tuple[int, int]: ...
+
+    @property
+    def dtype(self) -> np.dtype[Any]: ...
+
+    def solve(self, B: ArrayLike) -> Array:
+        """A⁻¹ B in the precision of the factor, returned in float64; B is (n,) or (n, k)."""
+
+    def half_solve(self, B: ArrayLike) -> Array:
+        """L⁻¹ B; the squared norm of a column is bᵀA⁻¹b."""
+
+    def logdet(self) -> float:
+        """log det A = 2 Σ log L_ii."""
+
+    def inverse_diagonal(self, progress: Progress = None) -> Array:
+        """(A⁻¹)_ii = Σ_r (L⁻¹)_ri², from a few columns of L⁻¹ at a time (a third of n³ operations)."""
+
+
+@dataclass(frozen=True)
+class Solution:
+    """Coefficients and how they were obtained.
+
+    Attributes
+    ----------
+    coefficients : array (n,) or (n, k)
+        α in float64; predictions are K(x, X) α.
+    method : str
+        ``"cholesky"``, ``"cholesky float32"``, ``"cg"`` or ``"nystrom"``.
+    reason : str
+        Why this method, in a sentence.
+    ridge : float
+        As used. Nothing else is ever added to the diagonal.
+    residual : float
+        Largest ‖Y − (K + ridge·W⁻¹)α‖/‖Y‖ over the columns, in float64 from the kernel.
+    converged : bool
+        Whether `residual` reached the tolerance.
+    condition, condition_method : float, str
+        Estimate of λ_max/λ_min of K + ridge·W⁻¹, and where it comes from.
+    iterations : int
+        Of conjugate gradients; for a Cholesky factor, steps of refinement.
+    seconds : float
+    bytes : int
+        Memory planned for.
+    regularisation : float
+        What was added to the diagonal beyond the ridge: always 0.
+    preconditioner : str
+        What conjugate gradients used; empty for others.
+    shift : array (n,)
+        ridge/w_i, what was added to the diagonal.
+    weight : array (n,)
+        w_i.
+    factor : Factorization or None
+        For leave-one-out errors, determinants and posterior variances.
+    """
+
+    coefficients: Array = field(repr=False)
+    method: str
+    reason: str
+    ridge: float
+    residual: float
+    converged: bool
+    condition: float
+    condition_method: str
+    iterations: int
+    seconds: float
+    bytes: int
+    regularisation: float = 0.0
+    preconditioner: str = ""
+    shift: Array = field(repr=False, default_factory=lambda: np.zeros(0))
+    weight: Array = field(repr=False, default_factory=lambda: np.zeros(0))
+    factor: Factorization | None = field(repr=False, default=None)
+
+    @property
+    def required_factor(self) -> Factorization:
+        """The factor; a solution without one raises."""
+        if self.factor is None:
+            raise InputError(
+                f"there is no factorisation to compute this from (a solution by {self.method}, or a model read from a "
+                "file); use solver='cholesky'"
+            )
+        return self.factor
+
+
+def diagonal_shift(ridge: float, weights: ArrayLike | None, n: int) -> tuple[Array, Array]:
+    """ridge/w_i and w_i, after a look at the weights."""
+    if weights is None:
+        return np.full(n, ridge), np.ones(n)
+    weight = matrix(weights, "weights", rank=1).astype(np.float64)
+    if len(weight) != n:
+        raise InputError(f"weights has {len(weight)} entries but there are {n} samples; pass one for each")
+    if not (weight > 0).all():
+        raise InputError(f"weights holds {weight.min():g}; weights must be positive, leave samples out instead")
+    with np.errstate(over="ignore"):
+        shift = ridge / weight
+    if not np.isfinite(shift).all():
+        raise InputError(f"weights holds {weight.min():g}; ridge/weight overflows, so leave such samples out")
+    return shift, weight
 
 
 @dataclass(frozen=True)
@@ -32,7 +133,7 @@ class System:
 
     Attributes
     ----------
-    blocks : Blocks (n, n)
+    K : KernelMatrix (n, n)
     B : array (n, k)
         The targets in float64, each column divided by a power of two near its largest entry: no norm of them leaves
         the range of floats, and no bit changes.
@@ -42,7 +143,7 @@ class System:
         Of the targets as they came.
     """
 
-    blocks: Blocks
+    K: KernelMatrix
     B: Array
     magnitude: Array
     shape: tuple[int, ...]
@@ -50,26 +151,24 @@ class System:
     shift: Array
     weight: Array
     tol: float
-    max_iterations: int
+    max_iter: int
     progress: Progress
     began: float = field(default_factory=time.perf_counter)
 
     @staticmethod
     def of(
-        blocks: Blocks,
+        K: KernelMatrix,
         targets: ArrayLike,
         ridge: float,
         weights: ArrayLike | None,
         tol: float,
-        max_iterations: int,
+        max_iter: int,
         progress: Progress,
     ) -> System:
         """Look at everything before any work."""
-        n = blocks.shape[0]
-        if not blocks.symmetric:
-            raise InputError(
-                f"blocks has shape {blocks.shape} and is not symmetric; pass the kernel of the samples alone"
-            )
+        n = K.shape[0]
+        if not K.symmetric:
+            raise InputError(f"K has shape {K.shape} and is not symmetric; pass the kernel of the samples alone")
         values = matrix(targets, "targets", rank=1 if np.ndim(targets) == 1 else 2)
         if len(values) != n:
             raise InputError(f"targets has {len(values)} rows but the kernel has {n}; pass one row for each sample")
@@ -78,16 +177,16 @@ class System:
         ridge, tol = nonnegative(ridge, "ridge"), positive(tol, "tol")
         shift, weight = diagonal_shift(ridge, weights, n)
         B, magnitude = np.ldexp(columns, -exponent), np.ldexp(1.0, exponent)
-        return System(blocks, B, magnitude, values.shape, ridge, shift, weight, tol, max_iterations, progress)
+        return System(K, B, magnitude, values.shape, ridge, shift, weight, tol, max_iter, progress)
 
-    def operator(self, blocks: Blocks) -> Operator:
+    def operator(self, K: KernelMatrix) -> Operator:
         """V ↦ A V with another copy of the kernel."""
-        return lambda V: product(blocks, V, progress=False) + self.shift[:, None] * V
+        return lambda V: K @ V + self.shift[:, None] * V
 
     @property
     def exact(self) -> Operator:
         """V ↦ A V in float64, from the kernel."""
-        return self.operator(self.blocks.astype("float64"))
+        return self.operator(self.K.astype("float64"))
 
     def residual(self, R: Array) -> float:
         """The largest ‖r‖/‖b‖ over the columns."""
@@ -109,7 +208,7 @@ class System:
             with reporter("conjugate gradients", 1000, self.progress if cg.residual > goal else False) as report:
                 while True:
                     steps, history = 0, [cg.residual]
-                    while cg.residual > goal and cg.iteration < self.max_iterations:
+                    while cg.residual > goal and cg.iteration < self.max_iter:
                         cg.step()
                         steps += 1
                         history.append(min(history[-1], cg.residual))
@@ -124,7 +223,7 @@ class System:
                     true, before = self.residual(rest), best
                     if not true >= best:
                         best, X, R = true, cg.X, rest
-                    if best <= self.tol or cg.iteration >= self.max_iterations or not true <= 0.5 * before:
+                    if best <= self.tol or cg.iteration >= self.max_iter or not true <= 0.5 * before:
                         cg.X, cg.R = X, R
                         return best
                     cg.restart(R)
@@ -151,7 +250,7 @@ class System:
             warn_convergence(
                 f"{method} reached a relative residual of {answer.residual:.1e} after {answer.iterations} "
                 f"iterations, above tol={self.tol:g} (condition number about {answer.condition:.0e}); "
-                "raise ridge, tol or max_iterations"
+                "raise ridge, tol or max_iter"
             )
         elif answer.condition * np.finfo(np.float64).eps > _NO_DIGITS:
             warn_convergence(

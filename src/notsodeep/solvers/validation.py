@@ -12,10 +12,10 @@ import scipy.linalg
 from numpy.typing import ArrayLike, NDArray
 
 from notsodeep.checks import InputError, matrix, nonnegative
-from notsodeep.kernels import Blocks
-from notsodeep.learn.cholesky import CholeskyFactor, NotPositiveDefiniteError
-from notsodeep.learn.solution import Solution, diagonal_shift
+from notsodeep.kernels import KernelMatrix
 from notsodeep.resources import available_memory, readable
+from notsodeep.solvers.cholesky import NotPositiveDefiniteError
+from notsodeep.solvers.system import Factorization, Solution, diagonal_shift
 
 __all__ = [
     "RidgePath",
@@ -41,11 +41,12 @@ def leave_one_out(solution: Solution) -> Array:
     Examples
     --------
     >>> import numpy as np
-    >>> from notsodeep.learn import MatrixBlocks, leave_one_out, solve
+    >>> from notsodeep.kernels import MatrixBlocks
+    >>> from notsodeep.solvers import leave_one_out, solve
     >>> leave_one_out(solve(MatrixBlocks(np.eye(2)), np.array([1.0, 2.0]), ridge=1.0))
     array([1., 2.])
     """
-    return (solution.coefficients.T / _factor(solution).inverse_diagonal(progress=False)).T
+    return (solution.coefficients.T / solution.required_factor.inverse_diagonal(progress=False)).T
 
 
 def generalized_cross_validation(solution: Solution) -> Array:
@@ -55,7 +56,7 @@ def generalized_cross_validation(solution: Solution) -> Array:
     -------
     array ()  or (k,)
     """
-    inverse = _factor(solution).inverse_diagonal(progress=False)
+    inverse = solution.required_factor.inverse_diagonal(progress=False)
     weight = solution.weight
     return len(inverse) * np.sum((solution.coefficients**2).T / weight, axis=-1) / np.sum(inverse / weight) ** 2
 
@@ -73,17 +74,17 @@ def log_marginal_likelihood(solution: Solution, targets: ArrayLike) -> Array:
             f"targets has shape {y.shape}, the solution {solution.coefficients.shape}; pass the same targets"
         )
     fit = np.sum(y.astype(np.float64) * solution.coefficients, axis=0)
-    return -0.5 * (fit + _factor(solution).logdet() + len(y) * math.log(2 * math.pi))
+    return -0.5 * (fit + solution.required_factor.logdet() + len(y) * math.log(2 * math.pi))
 
 
-def posterior_variance(factor: CholeskyFactor, cross: Blocks, prior: ArrayLike) -> Array:
+def posterior_variance(factor: Factorization, cross: KernelMatrix, prior: ArrayLike) -> Array:
     """K(x, x) − k(x)ᵀ(K + ridge·W⁻¹)⁻¹k(x) for each row x of `cross`, a few rows at a time.
 
     Parameters
     ----------
-    factor : CholeskyFactor
+    factor : Factorization
         Of the samples that were fitted.
-    cross : Blocks (m, n)
+    cross : KernelMatrix (m, n)
         Kernel of new samples (rows) with fitted ones (columns).
     prior : array (m,)
         K(x, x) of the new samples.
@@ -138,7 +139,7 @@ class RidgePath:
 
 
 def ridge_path(
-    blocks: Blocks, targets: ArrayLike, ridges: Sequence[float] | Array, *, weights: ArrayLike | None = None
+    K: KernelMatrix, targets: ArrayLike, ridges: Sequence[float] | Array, *, weights: ArrayLike | None = None
 ) -> RidgePath:
     """Fit every ridge from one eigendecomposition W^½ K W^½ = Q Λ Qᵀ in float64.
 
@@ -148,7 +149,8 @@ def ridge_path(
     Examples
     --------
     >>> import numpy as np
-    >>> from notsodeep.learn import MatrixBlocks, ridge_path
+    >>> from notsodeep.kernels import MatrixBlocks
+    >>> from notsodeep.solvers import ridge_path
     >>> x = np.linspace(0, 1, 40)
     >>> K = np.exp(-8 * (x[:, None] - x) ** 2)
     >>> noisy = np.sin(6 * x) + 0.1 * np.random.default_rng(0).standard_normal(40)
@@ -156,10 +158,10 @@ def ridge_path(
     >>> 0 < path.best < 8, path.coefficients.shape
     (True, (9, 40))
     """
-    n = blocks.shape[0]
+    n = K.shape[0]
     values = matrix(targets, "targets", rank=1 if np.ndim(targets) == 1 else 2)
-    if not blocks.symmetric or len(values) != n:
-        raise InputError(f"blocks has shape {blocks.shape} and targets {values.shape}; pass (n, n) and n rows")
+    if not K.symmetric or len(values) != n:
+        raise InputError(f"K has shape {K.shape} and targets {values.shape}; pass (n, n) and n rows")
     candidates = np.array([nonnegative(ridge, "ridges") for ridge in ridges])
     if not len(candidates):
         raise InputError("ridges is empty; pass at least one value")
@@ -167,9 +169,9 @@ def ridge_path(
         raise InputError(f"an eigendecomposition of n = {n} needs {readable(24 * n * n)}, {readable(free)} are free")
     weight = diagonal_shift(1.0, weights, n)[1]
     root = np.sqrt(weight)
-    K = np.array(blocks.astype("float64").block(slice(None), slice(None)))
-    K *= root[:, None] * root
-    eigenvalues, Q = scipy.linalg.eigh(K, overwrite_a=True, check_finite=False, driver="evd")
+    A = np.array(K.astype("float64").block(slice(None), slice(None)))
+    A *= root[:, None] * root
+    eigenvalues, Q = scipy.linalg.eigh(A, overwrite_a=True, check_finite=False, driver="evd")
     rounding = n * float(np.finfo(np.float64).eps) * float(np.abs(eigenvalues).max())
     valid = eigenvalues[0] + candidates > rounding
     if not valid.any():
@@ -193,9 +195,3 @@ def ridge_path(
         (root[:, None] * coefficients).reshape(len(candidates), *values.shape),
         eigenvalues,
     )
-
-
-def _factor(solution: Solution) -> CholeskyFactor:
-    if solution.factor is None:
-        raise InputError(f"a solution by {solution.method} has no factor; solve with solver='cholesky'")
-    return solution.factor

@@ -7,14 +7,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.datasets import load_digits
-from tests.learn.matrices import MATRICES, decaying, wishart
+from tests.solvers.matrices import MATRICES, decaying, wishart
 
 import notsodeep as nsd
 from notsodeep.checks import InputError
-from notsodeep.kernels import KernelBlocks
-from notsodeep.learn import ConjugateGradients, MatrixBlocks
-from notsodeep.learn.condition import largest_eigenvalue
-from notsodeep.learn.preconditioners import LowRankPlusDiagonal, linearised, precondition
+from notsodeep.kernels import KernelBlocks, MatrixBlocks
+from notsodeep.solvers import ConjugateGradients
+from notsodeep.solvers.conjugate_gradients import largest_eigenvalue
+from notsodeep.solvers.preconditioners import LowRankPlusDiagonal, linearised, precondition
 
 
 def run(cg, tol=1e-10, limit=2000):

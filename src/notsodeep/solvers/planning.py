@@ -1,19 +1,19 @@
-"""The choice of a solver, with its reason."""
+"""Which method, in which precision, and what is kept in memory, with the reason."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
 from notsodeep.checks import InputError
-from notsodeep.kernels import Blocks
+from notsodeep.kernels import KernelMatrix
 from notsodeep.resources import readable
 
-__all__ = ["SOLVERS", "Plan", "choose"]
+__all__ = ["Strategy", "strategy"]
 
-SOLVERS = ("auto", "cholesky", "cg", "nystrom")
+Method: TypeAlias = Literal["auto", "cholesky", "cg"]
 
 _MODERATE = 20_000  # n³/3 operations of a double-precision factor are seconds to tens of seconds up to here
 _VECTORS = 40  # columns of length n that an iteration and its preconditioner's set-up keep, for each target
@@ -21,7 +21,7 @@ _LANDMARKS = 3.0  # copies of the preconditioner's features held at its set-up
 
 
 @dataclass(frozen=True)
-class Plan:
+class Strategy:
     """What will be done: `method`, the precision and whether the matrix is stored, the bytes, and why."""
 
     method: str
@@ -31,19 +31,15 @@ class Plan:
     reason: str
 
 
-def choose(blocks: Blocks, k: int, solver: str, budget: float, resumable: bool) -> Plan:
-    """Choose by size, memory and what the caller wants."""
-    n = blocks.shape[0]
+def strategy(K: KernelMatrix, k: int, solver: Method, budget: float, resumable: bool = False) -> Strategy:
+    """Choose by size, memory and what the caller wants; `k` targets."""
+    n = K.shape[0]
     single, double = 4 * n * n, 8 * n * n
-    theory = _features(blocks)
+    theory = K.samples[0].shape[1] if K.samples is not None and K.samples[0].ndim == 2 else 0
     iteration = int(8 * n * (_VECTORS * k + _LANDMARKS * (9 * n**0.5 + theory)))
     operations = f"{n**3 / 3:.1e} operations"
     f32, f64 = np.dtype(np.float32), np.dtype(np.float64)
-    if solver == "nystrom":
-        return Plan(
-            "nystrom", blocks.dtype, False, int(24 * n * 9 * n**0.5), "an approximation, as solver='nystrom' says"
-        )
-    needed = single if blocks.dtype == f32 else double
+    needed = single if K.dtype == f32 else double
     factor_fits = needed <= budget
     if solver == "auto" and not resumable and factor_fits and n <= _MODERATE:
         solver, why = (
@@ -62,30 +58,23 @@ def choose(blocks: Blocks, k: int, solver: str, budget: float, resumable: bool) 
     else:
         why = f"solver={solver!r} was chosen by the caller"
     if solver == "cholesky":
-        if blocks.dtype == f64 and double <= budget:
-            return Plan("cholesky", f64, True, double, f"{why}; {readable(double)} of {readable(budget)} memory")
+        if K.dtype == f64 and double <= budget:
+            return Strategy("cholesky", f64, True, double, f"{why}; {readable(double)} of {readable(budget)} memory")
         if single <= budget:
-            because = (
-                "the kernel is float32" if blocks.dtype == f32 else f"{readable(double)} exceed {readable(budget)}"
-            )
+            because = "the kernel is float32" if K.dtype == f32 else f"{readable(double)} exceed {readable(budget)}"
             needs = f"a float32 factor of {readable(single)}, refined against the float64 kernel"
-            return Plan("cholesky float32", f32, True, single, f"{why}; {because}, so {needs}")
+            return Strategy("cholesky float32", f32, True, single, f"{why}; {because}, so {needs}")
         raise InputError(
             f"solver='cholesky' needs {readable(single)} in float32 but memory={readable(budget)}; use solver='cg'"
         )
     for dtype, size in ((f64, double), (f32, single)):
-        if size + iteration <= budget and not (dtype == f64 and blocks.dtype == f32):
+        if size + iteration <= budget and not (dtype == f64 and K.dtype == f32):
             kept = f"the {dtype.name} matrix is kept in {readable(size)} of {readable(budget)}"
-            return Plan("cg", dtype, True, size + iteration, f"{why}; {kept}")
+            return Strategy("cg", dtype, True, size + iteration, f"{why}; {kept}")
     tiles = (
         f"the matrix and the vectors of an iteration ({readable(single + iteration)}) exceed {readable(budget)}, "
-        "so tiles are computed anew in each iteration"
+        f"so tiles are {'read again' if K.samples is None else 'computed anew'} in each iteration"
     )
     if iteration > budget:
         tiles += f"; these vectors alone take {readable(iteration)}"
-    return Plan("cg", blocks.dtype, False, iteration, f"{why}; {tiles}")
-
-
-def _features(blocks: Blocks) -> int:
-    samples = getattr(blocks, "samples", None)
-    return 0 if samples is None or np.ndim(samples[0]) != 2 else int(np.shape(samples[0])[1])
+    return Strategy("cg", K.dtype, False, iteration, f"{why}; {tiles}")

@@ -15,13 +15,19 @@ from distributed import Client
 from tests.scale import problems
 
 from notsodeep import ConvergenceWarning, InputError
-from notsodeep.kernels import blocks
-from notsodeep.learn import leave_one_out, solve
+from notsodeep.kernels import KernelBlocks
 from notsodeep.learn.out_of_core import solve_out_of_core
 from notsodeep.scale import compute
+from notsodeep.solvers import CG, OutOfCore, Solver, leave_one_out, solve
 
 N, RIDGE = 200, 0.05
 TARGETS = np.random.default_rng(3).standard_normal((N, 2))
+
+
+def solver_for(method: str, directory: Path, **options: Any) -> Solver:
+    if method == "cholesky":
+        return OutOfCore(directory, **options)
+    return CG(checkpoint=directory / "cg.npz", memory=0, **options)
 
 
 @pytest.fixture(scope="module")
@@ -48,25 +54,26 @@ def test_the_solution_is_that_of_the_dense_system(
     source: Any = problems.source(N, dtype=dtype)
     if stored:
         source = compute(source, tmp_path / "K.zarr", tile=48)
-    answer = solve_out_of_core(source, TARGETS, ridge=RIDGE, method=method, directory=tmp_path / "work", tol=1e-9)
+    solver = solver_for(method, tmp_path / "work", tol=1e-9)
+    answer = solve(source, TARGETS, ridge=RIDGE, solver=solver)
     assert answer.method == method
     assert answer.converged
     assert answer.residual <= 1e-9
-    assert "out of core" in answer.reason
+    assert ("on disk" if method == "cholesky" else "read again" if stored else "computed anew") in answer.reason
     assert answer.regularisation == 0
     # entries stored in float32 make another, nearby kernel
     tolerance = 1e-4 if stored and dtype == "float32" else 1e-6
     np.testing.assert_allclose(answer.coefficients, dense, rtol=0, atol=tolerance * np.abs(dense).max())
     assert (answer.factor is not None) == (method == "cholesky")
     assert not (tmp_path / "work" / "cg.npz").exists()
-    one = solve_out_of_core(source, TARGETS[:, 0], ridge=RIDGE, method=method, directory=tmp_path / "work", tol=1e-9)
+    one = solve(source, TARGETS[:, 0], ridge=RIDGE, solver=solver)
     np.testing.assert_allclose(one.coefficients, answer.coefficients[:, 0], atol=1e-6 * np.abs(dense).max())
 
 
 def test_weights_and_what_a_factor_is_for(tmp_path: Path) -> None:
     weights = np.linspace(0.5, 2, N)
     source = problems.source(N)
-    answer = solve_out_of_core(source, TARGETS, ridge=RIDGE, weights=weights, directory=tmp_path, tile=48)
+    answer = solve(source, TARGETS, ridge=RIDGE, weights=weights, solver=OutOfCore(tmp_path, tile=48))
     inside = solve(source, TARGETS, ridge=RIDGE, weights=weights, solver="cholesky")
     np.testing.assert_allclose(answer.coefficients, inside.coefficients, rtol=1e-9, atol=1e-9)
     np.testing.assert_allclose(leave_one_out(answer), leave_one_out(inside), rtol=1e-8, atol=1e-9)
@@ -75,9 +82,8 @@ def test_weights_and_what_a_factor_is_for(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("method", ["cholesky", "cg"])
 def test_on_workers(method: str, client: Client, dense: np.ndarray, tmp_path: Path) -> None:
-    answer = solve_out_of_core(
-        problems.source(N), TARGETS, ridge=RIDGE, method=method, directory=tmp_path, client=client, tol=1e-9, tile=48
-    )
+    solver = solver_for(method, tmp_path, client=client, tol=1e-9)
+    answer = solve(problems.source(N), TARGETS, ridge=RIDGE, solver=solver)
     assert answer.converged
     np.testing.assert_allclose(answer.coefficients, dense, rtol=0, atol=1e-6 * np.abs(dense).max())
 
@@ -87,8 +93,8 @@ import sys, time
 import numpy as np
 from tests.scale import problems
 import importlib
-from notsodeep.learn.out_of_core import solve_out_of_core
-importlib.import_module("notsodeep.learn.system")._SECONDS_BETWEEN_CHECKPOINTS = 0.0
+from notsodeep.solvers import CG
+importlib.import_module("notsodeep.solvers.system")._SECONDS_BETWEEN_CHECKPOINTS = 0.0
 source = problems.source(200)
 plain, products = source.block, 0
 def block(*arguments):
@@ -96,9 +102,8 @@ def block(*arguments):
     return plain(*arguments)
 source.block = block
 targets = np.random.default_rng(3).standard_normal((200, 2))
-answer = solve_out_of_core(
-    source, targets, ridge=0.05, method="cg", directory=sys.argv[1], tol=1e-9, preconditioner="none"
-)
+solver = CG(checkpoint=sys.argv[1] + "/cg.npz", tol=1e-9, preconditioner="none", memory=0)
+answer = solver.solve(source, targets, ridge=0.05)
 print(answer.iterations)
 """
 
@@ -117,7 +122,7 @@ def test_conjugate_gradients_killed_and_resumed(dense: np.ndarray, tmp_path: Pat
     with np.load(checkpoint) as state:
         reached = int(state["numbers"][0])
     assert reached >= 3
-    options: dict[str, Any] = {"ridge": RIDGE, "method": "cg", "tol": 1e-9, "preconditioner": "none"}
+    options: dict[str, Any] = {"tol": 1e-9, "preconditioner": "none"}
     source = problems.source(N)
     calls = []
     plain = source.block
@@ -127,10 +132,10 @@ def test_conjugate_gradients_killed_and_resumed(dense: np.ndarray, tmp_path: Pat
         return plain(*arguments)
 
     source.block = counted  # type: ignore[method-assign]
-    resumed = solve_out_of_core(source, TARGETS, directory=tmp_path, **options)
+    resumed = solve(source, TARGETS, ridge=RIDGE, solver=solver_for("cg", tmp_path, **options))
     resumed_calls = len(calls)
     calls.clear()
-    anew = solve_out_of_core(source, TARGETS, directory=tmp_path / "anew", **options)
+    anew = solve(source, TARGETS, ridge=RIDGE, solver=solver_for("cg", tmp_path / "anew", **options))
     assert resumed_calls <= len(calls) - reached + 1  # what had been done was not done again
     assert resumed.converged
     assert resumed.iterations == anew.iterations
@@ -140,22 +145,31 @@ def test_conjugate_gradients_killed_and_resumed(dense: np.ndarray, tmp_path: Pat
 def test_wrong_use_is_refused(client: Client, tmp_path: Path) -> None:
     source = problems.source(50)
     stored = compute(source, tmp_path / "K.zarr")
-    with pytest.raises(InputError, match="did you mean 'cholesky'"):
-        solve_out_of_core(source, np.ones(50), method="cholesk", directory=tmp_path / "w")
+    two = KernelBlocks(problems.DEQ, problems.samples(5), problems.samples(4))
     with pytest.raises(InputError, match="not symmetric"):
-        solve_out_of_core(
-            blocks(problems.DEQ, problems.samples(5), problems.samples(4)), np.ones(5), directory=tmp_path
-        )
-    with pytest.raises(InputError, match="one or the other"):
-        solve_out_of_core(stored, np.ones(50), directory=tmp_path / "w", client=client)
+        solve(two, np.ones(5), solver=OutOfCore(tmp_path))
+    for solver in (OutOfCore(tmp_path / "w", client), CG(client=client)):
+        with pytest.raises(InputError, match="pass one of both"):
+            solve(stored, np.ones(50), solver=solver)
     with pytest.raises(InputError, match="targets has 49 rows"):
-        solve_out_of_core(stored, np.ones(49), directory=tmp_path / "w")
-    with pytest.raises(InputError, match="rank is for method='cg'"):
-        solve_out_of_core(stored, np.ones(50), directory=tmp_path / "w", rank=3)
+        solve(stored, np.ones(49), solver=OutOfCore(tmp_path / "w"))
+    with pytest.raises(InputError, match="needs a directory"):
+        solve(stored, np.ones(50), solver="out_of_core")
+    with pytest.raises(InputError, match="client=3 must be a dask"):
+        solve(source, np.ones(50), solver=CG(client=3))
     assert not (tmp_path / "w" / "factor.zarr").exists()
 
 
 def test_a_residual_above_the_tolerance_is_said(tmp_path: Path) -> None:
     with pytest.warns(ConvergenceWarning, match=r"reached a relative residual of .* above tol=1e-30"):
-        answer = solve_out_of_core(problems.source(60), np.ones(60), ridge=1.0, directory=tmp_path, tol=1e-30)
+        answer = solve(problems.source(60), np.ones(60), ridge=1.0, solver=OutOfCore(tmp_path, tol=1e-30))
     assert not answer.converged
+
+
+@pytest.mark.parametrize("method", ["cholesky", "cg"])
+def test_the_function_of_the_first_release_still_works(method: str, dense: np.ndarray, tmp_path: Path) -> None:
+    with pytest.warns(DeprecationWarning, match=r"pass solver=OutOfCore\(directory\)"):
+        answer = solve_out_of_core(
+            problems.source(N), TARGETS, ridge=RIDGE, method=method, directory=tmp_path, tol=1e-9, max_iterations=90
+        )
+    np.testing.assert_allclose(answer.coefficients, dense, rtol=0, atol=1e-6 * np.abs(dense).max())

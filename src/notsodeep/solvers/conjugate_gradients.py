@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+from collections.abc import Callable
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -18,14 +19,14 @@ from numpy.typing import NDArray
 
 from notsodeep import files
 from notsodeep.checks import InputError, NotConvergedError
-from notsodeep.learn.products import Operator
+from notsodeep.kernels.matrices import fingerprint
 from notsodeep.reading import Npz
-from notsodeep.scale.tiles import fingerprint
-from notsodeep.threads import one_thread
+from notsodeep.threads import single_threaded_blas
 
-__all__ = ["CHECKPOINT", "ConjugateGradients", "relative"]
+__all__ = ["CHECKPOINT", "ConjugateGradients", "Operator", "largest_eigenvalue", "relative"]
 
 Array: TypeAlias = NDArray[Any]
+Operator: TypeAlias = Callable[[Array], Array]
 
 CHECKPOINT = "cg.npz"  # name of a file of :meth:`ConjugateGradients.save` in a directory
 _DEPENDENT = 1e-8  # a direction that adds less than this to the others is dropped
@@ -168,6 +169,34 @@ class ConjugateGradients:
         self.resume(content)
 
 
+def largest_eigenvalue(operator: Operator, n: int, *, steps: int = 4, width: int = 8, seed: int = 0) -> float:
+    """Largest eigenvalue of a symmetric positive operator on n coordinates, from below, by `steps` block products.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> values = np.linspace(1, 2, 1000) ** 8
+    >>> bool(200 < largest_eigenvalue(lambda V: values[:, None] * V, 1000) <= 256)
+    True
+    """
+    rng = np.random.default_rng(seed)
+    block = rng.standard_normal((n, min(width, n)))
+    block[:, 0] = 1.0  # close to the dominant direction of most kernels
+    basis, images = np.zeros((n, 0)), np.zeros((n, 0))
+    for _ in range(steps):
+        for _ in range(2):  # once more for orthogonality to rounding
+            block = block - basis @ (basis.T @ block)
+            block = np.linalg.qr(block)[0]
+        block = block[:, : n - basis.shape[1]]
+        if not block.shape[1]:
+            break
+        image = operator(block)
+        basis, images = np.hstack([basis, block]), np.hstack([images, image])
+        block = image
+    projected = basis.T @ images
+    return float(np.linalg.eigvalsh((projected + projected.T) / 2)[-1])
+
+
 def _digest(identity: str, state: dict[str, Array]) -> str:
     """SHA-256 over the problem and every array with its name, type and shape."""
     lines = [identity, *(f"{name} {fingerprint(array)}" for name, array in sorted(state.items()))]
@@ -187,6 +216,6 @@ def _basis(Z: Array) -> Array:
     Z = Z[:, size > 0] / size[size > 0]
     if not Z.shape[1]:
         return Z
-    with one_thread():
+    with single_threaded_blas():
         Q, R, _ = scipy.linalg.qr(Z, mode="economic", pivoting=True, check_finite=False)
     return np.ascontiguousarray(Q[:, np.abs(R.diagonal()) > _DEPENDENT])

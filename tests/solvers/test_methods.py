@@ -1,8 +1,11 @@
-"""solve and product: every solver gives the exact answer, says what it did, and refuses what has none."""
+"""Every solver gives the exact answer, says what it did, and refuses what has none."""
 
 from __future__ import annotations
 
+import copy
+import threading
 import warnings
+from dataclasses import replace
 
 import mpmath
 import numpy as np
@@ -10,14 +13,15 @@ import pytest
 import scipy.linalg
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.learn.matrices import MATRICES, decaying, outlier, wishart
+from tests.solvers.matrices import MATRICES, decaying, outlier, wishart
 
 import notsodeep as nsd
 from notsodeep.checks import ConvergenceWarning, InputError
-from notsodeep.kernels import KernelBlocks
-from notsodeep.learn import MatrixBlocks, NotPositiveDefiniteError, conjugate_gradients, product, solve
-from notsodeep.learn.plan import choose
+from notsodeep.kernels import KernelBlocks, KernelMatrix, MatrixBlocks
 from notsodeep.resources import available_memory
+from notsodeep.solvers import CG, Auto, Cholesky, NotPositiveDefiniteError, Nystrom, conjugate_gradients, solve
+from notsodeep.solvers.planning import strategy
+from notsodeep.solvers.shorthand import SOLVERS, solver_of, solver_with
 
 DEQ = nsd.DEQ("normalized_relu", 0.25, 0.25, 0.5)
 
@@ -38,7 +42,7 @@ def test_matrices_are_solved(name, dtype, solver):
     Y, w = rng.standard_normal((len(K), 2)), rng.uniform(0.5, 2, len(K))
     A = K.astype(np.float64) + np.diag(0.01 / w)
     expected = scipy.linalg.solve(A, Y, assume_a="pos")
-    s = solve(MatrixBlocks(K), Y, ridge=0.01, weights=w, solver=solver, tol=1e-11)
+    s = solve(MatrixBlocks(K), Y, ridge=0.01, weights=w, solver=SOLVERS[solver](tol=1e-11))
     assert s.method == {"cholesky": "cholesky" + " float32" * (dtype == "float32"), "cg": "cg"}[solver]
     np.testing.assert_allclose(
         s.coefficients, expected, rtol=0, atol=1e-10 * np.linalg.cond(A) * np.abs(expected).max()
@@ -59,7 +63,7 @@ def test_hilbert_in_fifty_digits():
     with mpmath.workdps(50):
         exact = mpmath.lu_solve(mpmath.hilbert(n), mpmath.matrix([1] * n))
         expected = np.array([float(value) for value in exact])
-    s = solve(MatrixBlocks(scipy.linalg.hilbert(n)), np.ones(n), tol=1e-10)
+    s = solve(MatrixBlocks(scipy.linalg.hilbert(n)), np.ones(n), solver=Auto(tol=1e-10))
     assert s.coefficients.shape == (n,)
     assert s.condition == pytest.approx(np.linalg.cond(scipy.linalg.hilbert(n)), rel=0.01)
     np.testing.assert_allclose(s.coefficients, expected, rtol=1e-3)
@@ -67,13 +71,13 @@ def test_hilbert_in_fifty_digits():
 
 def test_single_precision_is_refined_to_double(samples):
     X, Y = samples
-    exact = solve(KernelBlocks(DEQ, X, kind="ntk"), Y, tol=1e-12).coefficients
+    exact = solve(KernelBlocks(DEQ, X, kind="ntk"), Y, solver=Auto(tol=1e-12)).coefficients
     blocks = KernelBlocks(DEQ, X, kind="ntk", dtype="float32")
-    for solver in ("cholesky", "cg"):
-        s = solve(blocks, Y, tol=1e-11, solver=solver)
+    for solver in (Cholesky(tol=1e-11), CG(tol=1e-11)):
+        s = solve(blocks, Y, solver=solver)
         assert s.residual < 1e-11
         np.testing.assert_allclose(s.coefficients, exact, rtol=0, atol=1e-8 * np.abs(exact).max())
-    rough = solve(blocks, Y, tol=1e-3, solver="cholesky")
+    rough = solve(blocks, Y, solver=Cholesky(tol=1e-3))
     assert 1e-9 < rough.residual < 1e-3  # what single precision alone gives
     assert rough.iterations == 0
 
@@ -81,7 +85,7 @@ def test_single_precision_is_refined_to_double(samples):
 def test_a_matrix_lost_in_single_precision_is_still_solved():
     K = decaying(257, 1e10)
     Y = K @ np.ones((257, 1))
-    s = solve(_Double(K), Y, solver="cholesky", tol=1e-7)
+    s = solve(_Double(K), Y, solver=Cholesky(tol=1e-7))
     assert s.method == "cholesky float32"
     assert "serves as a preconditioner" in s.reason
     assert s.factor is None
@@ -105,11 +109,11 @@ def test_what_is_not_reached_is_said(samples):
     with pytest.warns(
         ConvergenceWarning, match=r"cg reached a relative residual of .* after 7 iterations, above tol=1e-06"
     ):
-        s = solve(MatrixBlocks(K), Y, solver="cg", preconditioner="none", max_iterations=7)
+        s = solve(MatrixBlocks(K), Y, solver=CG(preconditioner="none", max_iter=7))
     assert not s.converged
     assert s.residual == pytest.approx(np.linalg.norm(K @ s.coefficients - Y) / np.linalg.norm(Y), rel=1e-6)
     with pytest.warns(ConvergenceWarning, match="reached a relative residual"):
-        stalled = solve(MatrixBlocks(K), Y, tol=1e-30)
+        stalled = solve(MatrixBlocks(K), Y, solver=Auto(tol=1e-30))
     assert stalled.iterations < 50
     Q = np.linalg.eigh(wishart(50))[1]
     values = np.linspace(1, 2, 50)
@@ -129,21 +133,6 @@ def test_duplicates_without_ridge_are_refused_and_with_ridge_solved(samples):
         solve(blocks, Y)
     s = solve(blocks, Y, ridge=max(error.value.ridge, 1e-8))
     assert s.residual < 1e-6
-
-
-@pytest.mark.parametrize("k", [1, 3])
-@pytest.mark.parametrize("dtype", ["float64", "float32"])
-def test_products(samples, k, dtype):
-    X, _ = samples
-    V = np.random.default_rng(0).standard_normal((700, k))
-    whole = DEQ.kernel(X, kind="ck")
-    tolerance = {"rtol": 0, "atol": 1e-10 if dtype == "float64" else 1e-3}
-    np.testing.assert_allclose(product(KernelBlocks(DEQ, X, kind="ck", dtype=dtype), V), whole @ V, **tolerance)
-    other = KernelBlocks(DEQ, X[:523], X, kind="ck", dtype=dtype)
-    np.testing.assert_allclose(product(other, V), whole[:523] @ V, **tolerance)
-    assert product(other, V[:, 0]).shape == (523,)
-    with pytest.raises(InputError, match="V has 3 rows but the kernel has 700 columns"):
-        product(other, V[:3])
 
 
 @settings(max_examples=20, deadline=None)
@@ -171,32 +160,33 @@ def test_integer_weights_are_repetitions():
 
 def test_the_choice_is_told():
     f64, f32 = (MatrixBlocks(np.eye(100, dtype=t)) for t in ("float64", "float32"))
-    assert choose(f64, 1, "auto", 1e6, False).method == "cholesky"
-    assert choose(f32, 1, "auto", 1e6, False).method == "cholesky float32"
-    assert choose(f64, 1, "cholesky", 5e4, False).dtype == np.float32
-    assert "0.08 MB exceed" in choose(f64, 1, "cholesky", 5e4, False).reason
-    small = choose(f64, 1, "auto", 2e4, False)
+    assert strategy(f64, 1, "auto", 1e6).method == "cholesky"
+    assert strategy(f32, 1, "auto", 1e6).method == "cholesky float32"
+    assert strategy(f64, 1, "cholesky", 5e4).dtype == np.float32
+    assert "0.08 MB exceed" in strategy(f64, 1, "cholesky", 5e4).reason
+    small = strategy(f64, 1, "auto", 2e4)
     assert (small.method, small.stored) == ("cg", False)
-    assert "computed anew" in small.reason
-    assert choose(f64, 1, "cg", 1e7, False).stored
-    assert "checkpoint" in choose(f64, 1, "auto", 1e7, True).reason
-    assert "the kernel is float32, so a float32 factor" in choose(f32, 1, "auto", 1e6, False).reason
+    assert "read again in each iteration" in small.reason
+    assert strategy(f64, 1, "cg", 1e7).stored
+    assert "checkpoint" in strategy(f64, 1, "auto", 1e7, resumable=True).reason
+    assert "the kernel is float32, so a float32 factor" in strategy(f32, 1, "auto", 1e6).reason
     with pytest.raises(InputError, match="use solver='cg'"):
-        choose(f64, 1, "cholesky", 1e4, False)
+        strategy(f64, 1, "cholesky", 1e4)
 
-    class Large:
-        shape, dtype, symmetric = (60_000, 60_000), np.dtype("float64"), True
+    class Large(MatrixBlocks):
+        def __init__(self):
+            KernelMatrix.__init__(self, (60_000, 60_000), "float64", symmetric=True)
 
-    large = choose(Large(), 10, "auto", 20e9, False)
+    large = strategy(Large(), 10, "auto", 20e9)
     assert (large.method, large.dtype, large.stored) == ("cg", np.float32, True)
     assert available_memory() > 1e8
 
 
-@pytest.mark.parametrize("memory", [None, 1.0])
+@pytest.mark.parametrize("memory", [None, 0])
 def test_tiles_computed_anew_give_the_same(samples, memory):
     X, Y = samples
     blocks = KernelBlocks(DEQ, X, kind="ck")
-    s = solve(blocks, Y, ridge=0.01, solver="cg", memory=memory, tol=1e-9)
+    s = solve(blocks, Y, ridge=0.01, solver=CG(memory=memory, tol=1e-9))
     assert ("computed anew" in s.reason) == (memory is not None)
     assert s.preconditioner.startswith("equivalent and nystrom")
     A = DEQ.kernel(X, kind="ck") + 0.01 * np.eye(700)
@@ -206,11 +196,11 @@ def test_tiles_computed_anew_give_the_same(samples, memory):
 def test_nystrom_is_an_approximation_and_says_so(samples):
     X, Y = samples
     blocks = KernelBlocks(DEQ, X, kind="ck")
-    s = solve(blocks, Y, ridge=1.0, solver="nystrom", rank=100)
+    s = solve(blocks, Y, ridge=1.0, solver=Nystrom(rank=100))
     assert np.count_nonzero(s.coefficients[:, 0]) == 100
     assert "approximation" in s.reason
     assert s.residual > 1e-3
-    exact, every = (solve(blocks, Y, ridge=1.0, solver=name, rank=700) for name in ("cholesky", "nystrom"))
+    exact, every = (solve(blocks, Y, ridge=1.0, solver=solver) for solver in ("cholesky", Nystrom(rank=700)))
     K = DEQ.kernel(X, kind="ck")
     np.testing.assert_allclose(K @ every.coefficients, K @ exact.coefficients, atol=1e-6)
 
@@ -218,8 +208,8 @@ def test_nystrom_is_an_approximation_and_says_so(samples):
 def test_an_interrupted_call_resumes(samples, tmp_path, monkeypatch):
     X, Y = samples
     blocks = KernelBlocks(DEQ, X, kind="ntk")
-    options = {"solver": "cg", "preconditioner": "nystrom", "rank": 20, "tol": 1e-9}
-    whole = solve(blocks, Y, **options)
+    solver = CG(preconditioner="nystrom", rank=20, tol=1e-9)
+    whole = solve(blocks, Y, solver=solver)
     step = conjugate_gradients.ConjugateGradients.step
 
     def interrupted(self):
@@ -228,14 +218,15 @@ def test_an_interrupted_call_resumes(samples, tmp_path, monkeypatch):
         step(self)
 
     path = tmp_path / "cg.npz"
+    kept = replace(solver, checkpoint=path)
     monkeypatch.setattr(conjugate_gradients.ConjugateGradients, "step", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        solve(blocks, Y, checkpoint=path, **options)
+        solve(blocks, Y, solver=kept)
     monkeypatch.setattr(conjugate_gradients.ConjugateGradients, "step", step)
     assert path.exists()
     with pytest.raises(InputError, match="belongs to another problem"):
-        solve(blocks, Y + 1, checkpoint=path, **options)
-    resumed = solve(blocks, Y, checkpoint=path, **options)
+        solve(blocks, Y + 1, solver=kept)
+    resumed = solve(blocks, Y, solver=kept)
     np.testing.assert_array_equal(resumed.coefficients, whole.coefficients)
     assert resumed.iterations == whole.iterations > 5
     assert not list(tmp_path.iterdir())
@@ -245,7 +236,7 @@ def test_progress_never_goes_back(samples):
     X, Y = samples
     seen = []
     blocks = KernelBlocks(DEQ, X, kind="ntk")
-    solve(blocks, Y, solver="cg", preconditioner="none", progress=lambda done, total: seen.append((total, done)))
+    solve(blocks, Y, solver=CG(preconditioner="none"), progress=lambda done, total: seen.append((total, done)))
     iteration = [done for total, done in seen if total == 1000]
     assert len(iteration) > 5
     assert iteration == sorted(iteration)
@@ -261,15 +252,52 @@ def test_progress_never_goes_back(samples):
         ({"weights": [1.0, 0.0, 1.0]}, "weights must be positive"),
         ({"weights": [1.0, 1.0]}, "weights has 2 entries"),
         ({"solver": "cholesk"}, "did you mean 'cholesky'"),
-        ({"preconditioner": "bth"}, "did you mean 'both'"),
-        ({"solver": "cholesky", "checkpoint": "x.npz"}, "checkpoint is for solver='cg'"),
-        ({"tol": 0.0}, "tol=0.0 must be positive"),
+        ({"solver": 3}, "solver=3 is not known"),
     ],
     ids=lambda value: str(value)[:30],
 )
 def test_bad_input_is_named(options, message):
     with pytest.raises(InputError, match=message):
         solve(MatrixBlocks(np.eye(3)), **{"targets": np.ones(3), **options})
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: CG(preconditioner="bth"), "did you mean 'both'"),
+        (lambda: Auto(tol=0.0), "tol=0.0 must be positive"),
+        (lambda: Cholesky(tol=None), "tol=None must be a real number"),
+        (lambda: CG(max_iter=-1), "max_iter=-1 must be an integer ≥ 0"),
+        (lambda: Nystrom(rank=0), "rank=0 must be an integer ≥ 1"),
+        (lambda: CG(memory="much"), "memory='much' must be a real number"),
+    ],
+)
+def test_bad_options_of_a_solver_are_named(make, message):
+    with pytest.raises(InputError, match=message):
+        make()
+
+
+def test_solvers_are_values():
+    assert CG(tol=1e-3) == CG(tol=1e-3) != CG(tol=1e-4)
+    assert repr(Cholesky(tol=1e-3)) == "Cholesky(tol=0.001, max_iter=None, memory=None)"
+    one = CG(client=threading.Lock())  # cannot be copied, as a connection
+    assert copy.deepcopy(one) is one
+    assert {solver_of(name) for name in SOLVERS} == {kind() for kind in SOLVERS.values()}
+    assert solver_of(one) is one
+
+
+def test_options_of_the_first_release_still_work(samples, tmp_path):
+    blocks, Y = KernelBlocks(DEQ, samples[0][:60], kind="ntk"), samples[1][:60]
+    with pytest.warns(DeprecationWarning, match=r"tol, max_iterations will go .* pass a solver that has them"):
+        s = solve(blocks, Y, ridge=0.1, solver="cg", tol=1e-9, max_iterations=200)
+    expected = solve(blocks, Y, ridge=0.1, solver=CG(tol=1e-9, max_iter=200))
+    np.testing.assert_array_equal(s.coefficients, expected.coefficients)
+    assert solver_with("cg", directory=tmp_path, rank=5) == CG(checkpoint=tmp_path / "cg.npz", rank=5)
+    assert solver_with("auto", tol=1e-6, memory=None) == "auto"
+    with pytest.raises(InputError, match="checkpoint is for solver='cg'"):
+        solver_with("cholesky", checkpoint="x.npz")
+    with pytest.raises(InputError, match="put it into the solver"):
+        solver_with(CG(), tol=1e-9)
 
 
 def test_matrices_that_are_not_kernels_are_refused():
@@ -282,7 +310,7 @@ def test_matrices_that_are_not_kernels_are_refused():
     assert solve(MatrixBlocks(np.eye(3)), np.zeros(3), solver="cg").residual == 0
 
 
-@pytest.mark.parametrize("solver", ["cholesky", "cg"])
+@pytest.mark.parametrize("solver", [Cholesky(), CG(preconditioner="none")])
 @pytest.mark.parametrize("smallest", [1e-10, 1e-12, 1e-13])
 def test_the_residual_is_recomputed_not_remembered(smallest, solver):
     """Few distinct eigenvalues: the recurrence ends in a few steps, and far below what rounding allows."""
@@ -291,7 +319,7 @@ def test_the_residual_is_recomputed_not_remembered(smallest, solver):
     K, y = (K + K.T) / 2, Q[:, 5]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
-        s = solve(MatrixBlocks(K), y, solver=solver, preconditioner="none")
+        s = solve(MatrixBlocks(K), y, solver=solver)
     true = np.linalg.norm(y - K @ s.coefficients)
     assert s.residual == pytest.approx(true, rel=0.5)
     assert s.converged == (s.residual <= 1e-6)
@@ -314,13 +342,13 @@ def test_weights_out_of_range_are_named(samples):
 
 def test_nothing_done_is_no_condition_number_of_zero(samples):
     with pytest.warns(ConvergenceWarning):
-        s = solve(KernelBlocks(DEQ, samples[0][:5], kind="ntk"), np.ones(5), solver="cg", max_iterations=0)
+        s = solve(KernelBlocks(DEQ, samples[0][:5], kind="ntk"), np.ones(5), solver=CG(max_iter=0))
     assert s.condition >= 1
 
 
 def test_reasons_are_true(samples):
     blocks = KernelBlocks(DEQ, samples[0][:60], kind="ntk")
-    tight = solve(blocks, np.ones(60), ridge=0.1, memory=20_000)
+    tight = solve(blocks, np.ones(60), ridge=0.1, solver=Auto(memory=20_000))
     assert tight.method == "cg"
     assert "a factor of 0.0288 MB exceeds 0.02 MB" in tight.reason
     assert "operations" not in tight.reason
@@ -339,9 +367,9 @@ def test_checkpoints_that_cannot_be_used_are_named(samples, tmp_path):
         with (tmp_path / name).open("wb") as file:
             write(file)
         with pytest.raises(InputError, match="delete it"):
-            solve(blocks, y, ridge=0.1, solver="cg", checkpoint=tmp_path / name)
-    with pytest.raises(InputError, match="does not exist"):
-        solve(blocks, y, ridge=0.1, solver="cg", checkpoint=tmp_path / "no" / "state.npz")
+            solve(blocks, y, ridge=0.1, solver=CG(checkpoint=tmp_path / name))
+    with pytest.raises(InputError, match="is a file, not a directory"):
+        solve(blocks, y, ridge=0.1, solver=CG(checkpoint=tmp_path / "text" / "state.npz"))
 
 
 def test_a_checkpoint_of_a_look_alike_does_no_harm(tmp_path):
@@ -353,15 +381,15 @@ def test_a_checkpoint_of_a_look_alike_does_no_harm(tmp_path):
         A[1:, 1:] += R + R.T
         np.fill_diagonal(A, 1.5)
     y, path = rng.standard_normal(30), tmp_path / "state.npz"
-    options = {"solver": "cg", "preconditioner": "none", "checkpoint": path, "tol": 1e-8}
+    solver = CG(preconditioner="none", checkpoint=path, tol=1e-8)
 
     def stop(done, total):
         if done > 600:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        solve(MatrixBlocks(other), y, progress=stop, **options)
+        solve(MatrixBlocks(other), y, progress=stop, solver=solver)
     assert path.exists()
-    s = solve(MatrixBlocks(K), y, **options)
+    s = solve(MatrixBlocks(K), y, solver=solver)
     np.testing.assert_allclose(s.coefficients, np.linalg.solve(K, y), rtol=1e-6, atol=1e-7)
     assert s.residual <= 1e-8

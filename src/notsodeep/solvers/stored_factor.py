@@ -18,30 +18,72 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from scipy.linalg import lapack, solve_triangular
 
 from notsodeep.checks import InputError, count
-from notsodeep.kernels.blocks import Blocks
+from notsodeep.kernels import KernelMatrix
+from notsodeep.kernels.matrices import fingerprint
 from notsodeep.progress import Progress, reporter
-from notsodeep.scale.store import Tile, TileStore, side
-from notsodeep.scale.tiles import fingerprint, manifest
-from notsodeep.threads import each, executor
+from notsodeep.scale.store import Tile, TileStore
+from notsodeep.threads import each, pool
 
-__all__ = ["Factor", "describe", "factorize"]
+__all__ = ["StoredFactor"]
 
 Array: TypeAlias = NDArray[Any]
 
 _KEPT = 4  # tiles of the factor in memory that several threads read at about the same time
 
 
-class Factor:
-    """The Cholesky factor of K + Λ on disk."""
+class StoredFactor:
+    """The Cholesky factor of K + Λ on disk: a `Factorization`."""
 
     def __init__(self, path: str | Path) -> None:
         self.store = TileStore(path)
         if "added" not in self.store.manifest:
             raise InputError(f"{self.store.path} does not hold a factor")
+
+    @staticmethod
+    def of(
+        K: KernelMatrix,
+        added: float | Array,
+        directory: str | Path,
+        *,
+        tile: int | None = None,
+        progress: Progress = None,
+    ) -> StoredFactor:
+        """Factor K + Λ into a store of its own, and open it.
+
+        Parameters
+        ----------
+        K : KernelMatrix
+            Symmetric, computed or stored.
+        added : float or array (n,)
+            The diagonal Λ; nothing else is added, however close to singular the kernel is.
+        directory : str or Path
+            Where the factor goes. Killed at any moment, the same call continues.
+        tile : int, optional
+            Side of a tile; that of a stored kernel by default, otherwise about 2048.
+        """
+        n = K.shape[0]
+        if not K.symmetric:
+            raise InputError("only the kernel of one set of samples with itself can be factored")
+        if (kernel := K.provenance) is None:
+            raise InputError("a factor on disk needs a kernel that is computed or stored, not a matrix in memory")
+        extra = np.broadcast_to(np.asarray(added, np.float64), n)
+        described = {
+            "triangle": "lower",
+            "kernel": kernel,
+            "added": float(extra[0]) if np.ndim(added) == 0 else fingerprint(extra),
+        }
+        length = K.tile[0] if tile is None else min(count(tile, "tile"), n)
+        with (
+            TileStore.writing(directory, (n, n), (length, length), K.dtype, described) as store,
+            reporter("factor", len(store.tiles()), progress) as report,
+        ):
+            _factor(K, extra, store, report)
+            store.require_claim(complete=True)
+        return StoredFactor(directory)
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -51,13 +93,13 @@ class Factor:
     def dtype(self) -> np.dtype[Any]:
         return self.store.dtype
 
-    def solve(self, right: Array) -> Array:
+    def solve(self, B: ArrayLike) -> Array:
         """(K + Λ)⁻¹ B in the precision of the factor, returned in float64."""
-        return self._substitute(self.half_solve(right), forward=False)
+        return self._substitute(self.half_solve(B), forward=False)
 
-    def half_solve(self, right: Array) -> Array:
+    def half_solve(self, B: ArrayLike) -> Array:
         """L⁻¹ B; the squared norm of a column is bᵀ(K + Λ)⁻¹b."""
-        return self._substitute(right, forward=True)
+        return self._substitute(B, forward=True)
 
     def logdet(self) -> float:
         """log det (K + Λ)."""
@@ -79,21 +121,21 @@ class Factor:
                 report(columns.stop, n)
         return result
 
-    def _substitute(self, right: Array, forward: bool) -> Array:
+    def _substitute(self, B: ArrayLike, forward: bool) -> Array:
         store, tiles = self.store, self.store.grid[0]
-        X = np.array(right, self.dtype)
+        X = np.array(B, self.dtype)
         if X.ndim not in (1, 2) or len(X) != self.shape[0]:
-            raise InputError(f"right has shape {X.shape} but must be ({self.shape[0]}, k)")
+            raise InputError(f"B has shape {X.shape} but must be ({self.shape[0]}, k)")
         rows = [store.span((k, k))[0] for k in range(tiles)]
 
         def part(i: int, k: int) -> Array:
             return store.read((i, k)) @ X[rows[k]] if forward else store.read((k, i)).T @ X[rows[k]]
 
-        with executor() as pool:
+        with pool() as crew:
             for i in range(tiles) if forward else reversed(range(tiles)):
                 known = range(i) if forward else range(i + 1, tiles)
                 nonzero = [k for k in known if X[rows[k]].any()]
-                for term in pool.map(lambda k, i=i: part(i, k), nonzero):
+                for term in crew.map(lambda k, i=i: part(i, k), nonzero):
                     X[rows[i]] -= term
                 X[rows[i]] = solve_triangular(
                     store.read((i, i)), X[rows[i]], lower=True, trans=0 if forward else 1, check_finite=False
@@ -101,51 +143,7 @@ class Factor:
         return X.astype(np.float64)
 
 
-def describe(blocks: Any) -> dict[str, Any]:
-    """What a kernel comes from, computed or stored."""
-    if not hasattr(blocks, "store") and not hasattr(blocks, "samples"):
-        raise InputError("a factor on disk needs a kernel that is computed or stored, not a matrix in memory")
-    if hasattr(blocks, "store"):
-        return {key: value for key, value in blocks.store.manifest.items() if key not in ("format", "triangle")}
-    return {key: value for key, value in manifest(blocks).items() if key != "triangle"}
-
-
-def factorize(
-    blocks: Blocks, added: float | Array, directory: str | Path, *, tile: int | None = None, progress: Progress = None
-) -> Factor:
-    """Factor K + Λ into a store of its own, and open it.
-
-    Parameters
-    ----------
-    blocks : Blocks
-        A symmetric kernel, computed or stored.
-    added : float or array (n,)
-        The diagonal Λ; nothing else is added, however close to singular the kernel is.
-    directory : str or Path
-        Where the factor goes. Killed at any moment, the same call continues.
-    tile : int, optional
-        Side of a tile; that of a stored kernel by default, otherwise about 2048.
-    """
-    n = blocks.shape[0]
-    if not blocks.symmetric:
-        raise InputError("only the kernel of one set of samples with itself can be factored")
-    extra = np.broadcast_to(np.asarray(added, np.float64), n)
-    described = {
-        "triangle": "lower",
-        "kernel": describe(blocks),
-        "added": float(extra[0]) if np.ndim(added) == 0 else fingerprint(extra),
-    }
-    length = getattr(blocks, "tile", (side(n),))[0] if tile is None else min(count(tile, "tile"), n)
-    with (
-        TileStore.writing(directory, (n, n), (length, length), blocks.dtype, described) as store,
-        reporter("factor", len(store.tiles()), progress) as report,
-    ):
-        _factor(blocks, extra, store, report)
-        store.require_claim(complete=True)
-    return Factor(directory)
-
-
-def _factor(blocks: Blocks, added: Array, store: TileStore, report: Any) -> None:
+def _factor(K: KernelMatrix, added: Array, store: TileStore, report: Any) -> None:
     order = sorted(store.tiles(), key=lambda tile: (tile[1], tile[0]))  # by columns
     finished: set[Tile] = set()
     each(lambda tile: finished.add(tile) if store.valid(tile) else None, order, lambda *_: None)
@@ -155,7 +153,7 @@ def _factor(blocks: Blocks, added: Array, store: TileStore, report: Any) -> None
 
     def compute(i: int, j: int) -> None:
         rows, columns = store.span((i, j))
-        rest = blocks.block(rows, columns)
+        rest = K.block(rows, columns)
         if i == j:
             rest[np.diag_indices(len(rest))] += added[rows]
             diagonal = rest.diagonal().astype(np.float64)
@@ -174,13 +172,13 @@ def _factor(blocks: Blocks, added: Array, store: TileStore, report: Any) -> None
             rest = solve_triangular(shared.read((j, j)), rest.T, lower=True, check_finite=False).T
         store.write((i, j), rest)
 
-    with executor() as pool:
+    with pool() as crew:
         for tile in order:
             if tile in finished:
                 futures[tile] = Future()
                 futures[tile].set_result(None)
             else:
-                futures[tile] = pool.submit(compute, *tile)
+                futures[tile] = crew.submit(compute, *tile)
         try:
             for done, tile in enumerate(order, 1):
                 futures[tile].result()
