@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from notsodeep.cells import DeepDEQ
 from notsodeep.checks import AssumptionWarning, InputError
 from notsodeep.data import Data
 from notsodeep.highdim import Forecast, Spectrum, Statistics, equivalent, estimate_statistics, forecast, spectrum
@@ -81,14 +82,14 @@ class Study:
         Parameters
         ----------
         match : Match
-            Of a DEQ.
+            Of a DEQ or a cell.
         data : Data, optional
             Centred and scaled to mean ‖x‖² = τ0² here. Without data, a Gaussian cloud x ~ N(0, τ0² I/p) takes its
             place.
         progress : bool, callable or None
             See :func:`notsodeep.progress.reporter`.
         """
-        if not isinstance(match.model, DEQ):
+        if isinstance(match.model, Explicit):
             raise InputError(f"model={match.model} is no DEQ; a study compares a DEQ with an explicit network")
         tau0 = match.tau0
         if data is None:
@@ -111,9 +112,9 @@ class Study:
         return cls(match, used, data is not None, kernel, matched, tuple(baselines))
 
     @property
-    def deq(self) -> DEQ:
+    def deq(self) -> DEQ | DeepDEQ:
         """The implicit network."""
-        assert isinstance(self.match.model, DEQ)
+        assert not isinstance(self.match.model, Explicit)
         return self.match.model
 
     @property
@@ -159,7 +160,7 @@ class Study:
             return Outlook(obstacle="the data has no labels")
         scale, wide = self.match.target.d, self.data.X.shape[1] > _GENERAL
 
-        def predicted(model: DEQ | Explicit, kind: str, **options: Any) -> Forecast:
+        def predicted(model: DEQ | DeepDEQ | Explicit, kind: str, **options: Any) -> Forecast:
             return forecast(model, X=self.data.X, y=self.data.labels, kind=kind, **options)
 
         try:
@@ -234,7 +235,7 @@ def closer_network(closeness: Sequence[Mapping[str, Any]]) -> str:
     return ", ".join(found)
 
 
-def _kernel(name: str, model: DEQ | Explicit, X: Array, kind: str, report: Report) -> Array:
+def _kernel(name: str, model: DEQ | DeepDEQ | Explicit, X: Array, kind: str, report: Report) -> Array:
     report.stage(f"kernel of the {name} network")
     kernel: Array = model.kernel(X, kind=kind, progress=report)
     return kernel

@@ -11,6 +11,7 @@ import numpy as np
 
 from notsodeep.checks import InputError
 from notsodeep.extras import available
+from notsodeep.models import DEQ
 from notsodeep.progress import Progress, Report, reporter
 from notsodeep.study.kernels import Study
 from notsodeep.study.timing import best_times, predict, torch_on_one_thread
@@ -99,9 +100,9 @@ class Comparison:
 
 
 def comparable(study: Study) -> bool:
-    """Whether there are labels, a finite-width equilibrium, and PyTorch."""
+    """Whether there are labels, a DEQ of one layer with an equilibrium at finite width, and PyTorch."""
     there = available("torch") and available("safetensors")
-    return study.data.labels is not None and bool(study.deq.well_posed) and there
+    return study.data.labels is not None and isinstance(study.deq, DEQ) and bool(study.deq.well_posed) and there
 
 
 def compare(
@@ -125,11 +126,13 @@ def compare(
     """
     if study.data.labels is None:
         raise InputError(f"data={study.data.name!r} has no labels; a comparison needs something to learn")
+    if not isinstance(study.deq, DEQ):
+        raise InputError(f"model={study.deq} is no DEQ of one layer, the only one that is trained here")
     with torch_on_one_thread(), reporter("training", progress=progress) as report:
-        return _compare(study, study.data.labels, width, epochs, seed, report)
+        return _compare(study, study.deq, study.data.labels, width, epochs, seed, report)
 
 
-def _compare(study: Study, classes: Any, width: int, epochs: int, seed: int, report: Report) -> Comparison:
+def _compare(study: Study, deq: DEQ, classes: Any, width: int, epochs: int, seed: int, report: Report) -> Comparison:
     import torch
     from sklearn.model_selection import train_test_split
 
@@ -139,10 +142,10 @@ def _compare(study: Study, classes: Any, width: int, epochs: int, seed: int, rep
     kept, held = train_test_split(np.arange(len(labels)), test_size=0.3, random_state=seed, stratify=labels)
     center = study.data.X[kept].mean(axis=0)
     X = study.data.X - center
-    X /= np.sqrt(np.mean(np.sum(X[kept] ** 2, axis=1)))
+    X *= study.tau0 / np.sqrt(np.mean(np.sum(X[kept] ** 2, axis=1)))
     shape = (X.shape[1], width, len(names))
     networks: dict[str, Any] = {
-        "implicit": nn.DEQNet(study.deq.centered(1.0), *shape, tol=_TOLERANCE, seed=seed),
+        "implicit": nn.DEQNet(deq.centered(study.tau0), *shape, tol=_TOLERANCE, seed=seed),
         "explicit": nn.ExplicitNet(study.network, *shape, seed=seed),
     }
 
