@@ -23,7 +23,7 @@ from notsodeep.commands.console import (
 )
 from notsodeep.matching import match as design
 from notsodeep.models import DEQ, load_model
-from notsodeep.study import Study, caveat
+from notsodeep.study import Study, closer_network
 
 _REPORT_HELP = (
     "Write a page, pictures, numbers and the network into this directory. An earlier report there is replaced; "
@@ -121,7 +121,7 @@ def describe(content: Mapping[str, Any]) -> list[Any]:
         "",
         table("\n".join(wrapped(None, title)), ("explicit network", "as it is", "best rescaled"), errors),
     ]
-    if closer := caveat(content["closeness"]):
+    if closer := closer_network(content["closeness"]):
         parts += wrapped("but", f"{closer}: four numbers do not say all about a kernel at this dimension")
     if forecast := content.get("forecast"):
         parts += ["", *wrapped("forecast", _forecast(forecast))]

@@ -23,7 +23,7 @@ __all__ = [
     "Predictions",
     "Ridges",
     "activations",
-    "caveat",
+    "few_features",
     "heat_maps",
     "histogram",
     "largest",
@@ -73,7 +73,7 @@ def _subscript(k: int) -> str:
     return "".join(chr(ord("₀") + int(digit)) for digit in str(k))
 
 
-def caveat(study: Study) -> str:
+def few_features(study: Study) -> str:
     """Say it when there are too few features for the theory of spectra; otherwise nothing."""
     n, p = study.data.X.shape
     if p >= _FEW_FEATURES * n:

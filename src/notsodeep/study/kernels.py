@@ -21,7 +21,7 @@ from notsodeep.models import DEQ, Explicit
 from notsodeep.norms import distance, rescaled_distance
 from notsodeep.progress import Progress, Report, reporter
 
-__all__ = ["Closeness", "Outlook", "Study", "caveat"]
+__all__ = ["Closeness", "Outlook", "Study", "closer_network"]
 
 Array = NDArray[np.float64]
 _GAUSSIAN = (400, 500)  # n and p of the cloud that stands in for absent data
@@ -83,14 +83,14 @@ class Study:
         Parameters
         ----------
         match : Match
-            Of a DEQ.
+            Of a DEQ or a cell.
         data : Data, optional
             Centred and scaled to mean ‖x‖² = τ0² here. Without data, a Gaussian cloud x ~ N(0, τ0² I/p) takes its
             place.
         progress : bool, callable or None
             See :func:`notsodeep.progress.reporter`.
         """
-        if not isinstance(match.model, DEQ | DeepDEQ):
+        if isinstance(match.model, Explicit):
             raise InputError(f"model={match.model} is no DEQ; a study compares a DEQ with an explicit network")
         tau0 = match.tau0
         if data is None:
@@ -115,7 +115,7 @@ class Study:
     @property
     def deq(self) -> DEQ | DeepDEQ:
         """The implicit network."""
-        assert isinstance(self.match.model, DEQ | DeepDEQ)
+        assert not isinstance(self.match.model, Explicit)
         return self.match.model
 
     @property
@@ -214,16 +214,16 @@ def explicit_kind(match: Match) -> str:
     return Kind.of(match.kind).explicit
 
 
-def caveat(closeness: Sequence[Mapping[str, Any]]) -> str:
+def closer_network(closeness: Sequence[Mapping[str, Any]]) -> str:
     """Which plain network is closer on these data than the matched one, the first; empty if none is.
 
     Examples
     --------
-    >>> from notsodeep.study import caveat
+    >>> from notsodeep.study import closer_network
     >>> matched = {"network": "matched", "error": 0.04, "rescaled_error": 0.035}
-    >>> caveat([matched, {"network": "plain relu", "error": 0.8, "rescaled_error": 0.03}])
+    >>> closer_network([matched, {"network": "plain relu", "error": 0.8, "rescaled_error": 0.03}])
     'plain relu is closer on these data once rescaled (3 % against 3.5 %)'
-    >>> caveat([matched, {"network": "plain relu", "error": 0.8, "rescaled_error": 0.1}])
+    >>> closer_network([matched, {"network": "plain relu", "error": 0.8, "rescaled_error": 0.1}])
     ''
     """
     matched, *others = closeness
