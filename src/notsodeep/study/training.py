@@ -9,6 +9,7 @@ from typing import Any
 
 from notsodeep.checks import InputError
 from notsodeep.extras import available
+from notsodeep.models import DEQ
 from notsodeep.progress import Progress, Report, reporter
 from notsodeep.study.kernels import Study
 from notsodeep.study.timing import best_times, predict, torch_on_one_thread
@@ -97,9 +98,9 @@ class Comparison:
 
 
 def comparable(study: Study) -> bool:
-    """Whether there are labels, a finite-width equilibrium, and PyTorch."""
+    """Whether there are labels, a DEQ of one layer with an equilibrium at finite width, and PyTorch."""
     there = available("torch") and available("safetensors")
-    return study.data.labels is not None and bool(study.deq.well_posed) and there
+    return study.data.labels is not None and isinstance(study.deq, DEQ) and bool(study.deq.well_posed) and there
 
 
 def compare(
@@ -123,20 +124,23 @@ def compare(
     """
     if study.data.labels is None:
         raise InputError(f"data={study.data.name!r} has no labels; a comparison needs something to learn")
+    if not isinstance(study.deq, DEQ):
+        raise InputError(f"model={study.deq} is no DEQ of one layer, the only one that is trained here")
     with torch_on_one_thread(), reporter("training", progress=progress) as report:
-        return _compare(study, width, epochs, seed, report)
+        return _compare(study, study.deq, width, epochs, seed, report)
 
 
-def _compare(study: Study, width: int, epochs: int, seed: int, report: Report) -> Comparison:
+def _compare(study: Study, deq: DEQ, width: int, epochs: int, seed: int, report: Report) -> Comparison:
     import torch
 
     from notsodeep import nn
 
     data, names = study.data.split(0.3, seed=seed, stratify=True).prepared().numbered()
     X, labels, X_test, labels_test = data.parts
+    X, X_test = study.tau0 * X, study.tau0 * X_test
     shape = (X.shape[1], width, len(names))
     networks: dict[str, Any] = {
-        "implicit": nn.DEQNet(study.deq.centered(1.0), *shape, tol=_TOLERANCE, seed=seed),
+        "implicit": nn.DEQNet(deq.centered(study.tau0), *shape, tol=_TOLERANCE, seed=seed),
         "explicit": nn.ExplicitNet(study.network, *shape, seed=seed),
     }
 
