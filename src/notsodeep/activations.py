@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
 from notsodeep.callables import PROBE_RADIUS, call_elementwise, central_difference, find_kinks, refuse_jumps, steepest
-from notsodeep.checks import InputError, nearest, positive, real
+from notsodeep.checks import InputError, UnknownOptionError, nearest, positive, real
 
 __all__ = ["Activation", "Custom", "PiecewiseLinear", "Smooth", "activation", "activation_names"]
 
@@ -465,7 +465,9 @@ def activation(spec: str | Activation | Callable[[Any], Any], **parameters: Any)
         for name in parameters:
             if name not in known:
                 takes = f"takes {', '.join(known)}" if known else "takes no parameters"
-                raise InputError(f"activation {spec!r} has no parameter {name!r}{nearest(name, known)} (it {takes})")
+                raise UnknownOptionError(
+                    f"activation {spec!r} has no parameter {name!r}{nearest(name, known)} (it {takes})"
+                )
         try:
             return _BUILDERS[spec](**parameters)
         except TypeError:
@@ -485,7 +487,7 @@ def _from_callable(
 ) -> Activation:
     for name in unknown:
         options = ("derivative", "kinks", "lipschitz")
-        raise InputError(f"a callable activation has no parameter {name!r}{nearest(name, options)}")
+        raise UnknownOptionError(f"a callable activation has no parameter {name!r}{nearest(name, options)}")
     probe = np.array([-1.5, -0.5, 0.25, 1.0, 2.0])
     values = call_elementwise(function, probe)
     if values.shape != probe.shape or not np.isfinite(values).all():

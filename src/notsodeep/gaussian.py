@@ -265,7 +265,7 @@ def expectation(
         The length over which f varies near 0; panels are graded down to it.
     tolerance : float
         Error relative to E|f|, estimated by halving every panel. A panel that cannot
-        reach it raises :class:`~notsodeep.checks.ConvergenceWarning`.
+        reach it raises :class:`~notsodeep.convergence.ConvergenceWarning`.
 
     Returns
     -------

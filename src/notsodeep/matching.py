@@ -31,7 +31,7 @@ from notsodeep.activations import Activation, PiecewiseLinear, Smooth, activatio
 from notsodeep.cells import DeepDEQ
 from notsodeep.checks import InputError, choice, count, positive
 from notsodeep.gaussian import moments
-from notsodeep.highdim.coefficients import Weights, coefficients
+from notsodeep.highdim.four_numbers import FourNumbers, coefficients
 from notsodeep.highdim.statistics import Statistics
 from notsodeep.kinds import Kind
 from notsodeep.models import DEQ, Explicit
@@ -63,7 +63,7 @@ class Match:
     kind : str
         The kernel of the model that was matched.
     tau0 : float
-    target, achieved : Weights
+    target, achieved : FourNumbers
         (c₁, c₂, c₃, d) of the model and of the network.
     model : DEQ, DeepDEQ or Explicit
         What was matched.
@@ -73,8 +73,8 @@ class Match:
     family: str
     kind: str
     tau0: float
-    target: Weights
-    achieved: Weights
+    target: FourNumbers
+    achieved: FourNumbers
     model: DEQ | DeepDEQ | Explicit = field(repr=False)
 
     @property
@@ -82,9 +82,9 @@ class Match:
         return self.network.depth
 
     @property
-    def errors(self) -> Weights:
+    def errors(self) -> FourNumbers:
         """Relative error of each number; where the target is 0, relative to d in the same units."""
-        return Weights(*np.abs(_deviations(self.achieved, self.target, self.tau0)).tolist())
+        return FourNumbers(*np.abs(_deviations(self.achieved, self.target, self.tau0)).tolist())
 
     @property
     def residual(self) -> float:
@@ -151,7 +151,7 @@ class Match:
             f"{verdict} (largest relative error {self.residual:.1e}), family {self.family}, depth {self.depth}",
             f"{'':<4}{'target':>20}{'achieved':>20}{'error':>11}",
         ]
-        for name, goal, value, error in zip(Weights._fields, self.target, self.achieved, self.errors, strict=True):
+        for name, goal, value, error in zip(FourNumbers._fields, self.target, self.achieved, self.errors, strict=True):
             lines.append(f"{name:<4}{goal:>20.12g}{value:>20.12g}{error:>11.1e}")
         return "\n".join(lines)
 
@@ -307,7 +307,7 @@ _Attempt: TypeAlias = tuple[int, Callable[[], _Named | None]]  # the depth, and 
 class _Problem:
     """The four numbers to reach, at τ₀, by the CK or the NTK of an explicit network."""
 
-    target: Weights
+    target: FourNumbers
     tau0: float
     kind: str
 
@@ -405,7 +405,7 @@ class _Problem:
                 weights = self._weights(layers(theta))
             except _DEGENERATE:
                 return np.full(4, 1e6)
-            scaled = Weights(*(self._scale2(weights) * weight for weight in weights))
+            scaled = FourNumbers(*(self._scale2(weights) * weight for weight in weights))
             return np.clip(_deviations(scaled, self.target, self.tau0), -1e6, 1e6)
 
         best, smallest = np.concatenate([family.starts[0] for family in families]), math.inf
@@ -424,7 +424,7 @@ class _Problem:
 
     # networks -----------------------------------------------------------------------------
 
-    def _weights(self, layers: _Layers) -> Weights:
+    def _weights(self, layers: _Layers) -> FourNumbers:
         return coefficients(Explicit(self._gauged(layers)), self.tau0).weights(self.kind)
 
     def _gauged(self, layers: _Layers) -> _Layers:
@@ -438,7 +438,7 @@ class _Problem:
             gauged.append(scaled)
         return gauged
 
-    def _scale2(self, weights: Weights) -> float:
+    def _scale2(self, weights: FourNumbers) -> float:
         """The squared scale of the last layer that meets c₁, or c₃ for an even φ, or else d."""
         sizes = np.array(weights) * [self.tau0**2, self.tau0**4, self.tau0**4, 1.0]
         for index in (0, 2):
@@ -479,7 +479,7 @@ def _name(phi: Activation) -> str:
 _PASS = math.erf(1 / math.sqrt(2))  # P(|ξ| < 1): E[σ'] of the odd family vanishes at slope −_PASS/(1 − _PASS)
 
 
-def _deviations(achieved: Weights, target: Weights, tau0: float) -> Array:
+def _deviations(achieved: FourNumbers, target: FourNumbers, tau0: float) -> Array:
     """(achieved − target)/target; a target of 0 is replaced by d in the same units."""
     units = np.array([target.d / tau0**2, target.d / tau0**4, target.d / tau0**4, target.d])
     goal = np.array(target)

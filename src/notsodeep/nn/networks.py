@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 import torch
 from torch import Tensor, nn
 
-from notsodeep.checks import InputError, choice, count, nearest, positive, warn_convergence
+from notsodeep.checks import InputError, UnknownOptionError, choice, count, nearest, positive, warn_convergence
 from notsodeep.models import DEQ, Explicit
 from notsodeep.nn.activations import TensorActivation
 from notsodeep.nn.fixed_point import SolveReport, require_resolvable
@@ -150,7 +150,7 @@ class DEQNet(nn.Module):
         for name in options:
             hint = f"; did you mean {_ALIASES[name]!r}?" if name in _ALIASES else nearest(name, known)
             if hint and name not in inspect.signature(SOLVERS[solver]).parameters:
-                raise InputError(f"DEQNet has no option {name!r}{hint}")
+                raise UnknownOptionError(f"DEQNet has no option {name!r}{hint}")
         stepper(solver, options)
 
     def _check_contraction(self) -> None:
