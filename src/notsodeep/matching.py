@@ -33,6 +33,7 @@ from notsodeep.checks import InputError, choice, count, positive
 from notsodeep.gaussian import moments
 from notsodeep.highdim.coefficients import Weights, coefficients
 from notsodeep.highdim.statistics import Statistics
+from notsodeep.kinds import Kind
 from notsodeep.models import DEQ, Explicit
 
 if TYPE_CHECKING:
@@ -210,9 +211,9 @@ def match(
         raise InputError(f"stats={stats!r} must come from Mixture.statistics or estimate_statistics")
     tau0 = positive(tau0, "tau0") if stats is None else stats.tau0
     kind = choice(kind, model.kinds, "kind")
-    own = model.activations[0] if isinstance(model, Explicit) else model.recursion().activations[-1]
+    own = model.activation if isinstance(model, DEQ) else model.activations[0]
     target = coefficients(model, tau0).weights(kind)
-    problem = _Problem(target, tau0, "ck" if kind in ("ck", "nngp") else "ntk")
+    problem = _Problem(target, tau0, Kind.of(kind).explicit)
     if depth is not None:
         depth = count(depth, "depth")
     if family is not None:

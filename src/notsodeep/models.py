@@ -15,6 +15,7 @@ from notsodeep import files
 from notsodeep.activations import Activation, moderate
 from notsodeep.checks import InputError, choice, count, nonnegative, positive, real
 from notsodeep.gaussian import moments, slope_power_supremum
+from notsodeep.kinds import Kind
 from notsodeep.reading import json_file
 from notsodeep.recursion import ActivationLike, Layer, Recursion, varying
 
@@ -155,7 +156,7 @@ class DEQ(KernelMethods, Description):
     input: float
     bias: float = 0.0
 
-    kinds: ClassVar[tuple[str, ...]] = ("ck", "nngp", "ntk", "ntk_frozen_input", "ntk_injected")
+    kinds: ClassVar[tuple[str, ...]] = tuple(kind.label for kind in Kind)
     """Names of its kernels."""
 
     def __init__(self, activation: ActivationLike, recurrent: float, input: float, bias: float = 0.0) -> None:
@@ -180,6 +181,11 @@ class DEQ(KernelMethods, Description):
         if depth is None:
             return Recursion((layer,), closed=True)
         return Recursion((Layer(self.activation, 0.0, 1.0), *[layer] * depth), closed=False)
+
+    @property
+    def layers(self) -> tuple[Layer, ...]:
+        """Its one layer, as a cell would have it."""
+        return self.recursion().layers
 
     def fixed_variance(self, drive: float, *, centered: bool = False) -> float:
         """q = σ_a² E[φ(√q ξ)²] + drive, the pre-activation variance of a sample.
@@ -348,7 +354,7 @@ class ConvDEQ(Description):
         )
 
 
-def load_model(path: str | Path) -> DEQ | Explicit | ConvDEQ:
+def load_model(path: str | Path) -> Any:
     """Read a model written by ``model.save(path)`` (JSON, no code is executed)."""
     try:
         content = json_file(path)
@@ -359,7 +365,7 @@ def load_model(path: str | Path) -> DEQ | Explicit | ConvDEQ:
     return model_from_dict(content, str(path))
 
 
-def model_from_dict(content: Any, origin: str = "description") -> DEQ | Explicit | ConvDEQ:
+def model_from_dict(content: Any, origin: str = "description") -> Any:
     """Rebuild a model from ``model.to_dict()``."""
     name = content.get("model") if isinstance(content, Mapping) else None
     if not isinstance(name, str) or name not in _MODELS:

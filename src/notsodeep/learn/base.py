@@ -14,11 +14,11 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
 from notsodeep.checks import InputError, choice, count, nearest, nonnegative, positive
+from notsodeep.data.preparation import Preparation
 from notsodeep.deprecation import old_parameters
 from notsodeep.kernels import KernelMatrix
 from notsodeep.learn import persistence
 from notsodeep.learn.duplicates import Merged, identities, merge
-from notsodeep.learn.preprocessing import Preparation
 from notsodeep.progress import compilation
 from notsodeep.scale.distributed import placed
 from notsodeep.solvers import (

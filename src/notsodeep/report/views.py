@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from notsodeep.activations import Activation
 from notsodeep.gaussian import moments
-from notsodeep.models import DEQ
+from notsodeep.recursion import Recursion
 from notsodeep.study import Study
 
 __all__ = [
@@ -48,18 +48,15 @@ class Panel:
 
 
 def activations(study: Study) -> list[Panel]:
-    """φ of the DEQ, or of every layer of a cell, and σ_l of every explicit layer."""
-    deq, square = study.deq.centered(study.tau0), study.tau0**2
-    if isinstance(deq, DEQ):
-        width = math.sqrt(deq.fixed_variance(deq.input * square, centered=True))
-        panels = [_panel("implicit: φ", deq.activation, width, "implicit")]
-    else:
-        passes = deq.recursion(square)
-        variances = passes.passed(passes.state(square), square)
-        panels = [
-            _panel(f"implicit layer {k}: φ{_subscript(k)}", layer.activation, math.sqrt(variance), "implicit")
-            for k, (layer, variance) in enumerate(zip(deq.layers, variances, strict=True), 1)
-        ]
+    """φ of the DEQ and σ_l of every explicit layer."""
+    square = study.tau0**2
+    cell = Recursion(study.deq.centered(study.tau0).layers, closed=True)
+    variances = cell.passed(cell.state(square, centered=True), square, centered=True)
+    marks = [""] if len(variances) == 1 else [_subscript(k) for k in range(1, len(variances) + 1)]
+    panels = [
+        _panel(f"implicit: φ{mark}", phi, math.sqrt(q), "implicit")
+        for mark, phi, q in zip(marks, cell.activations, variances, strict=True)
+    ]
     width = study.tau0
     for k, layer in enumerate(study.network.activations, 1):
         panels.append(_panel(f"explicit layer {k}: σ{_subscript(k)}", layer, width, "explicit"))

@@ -15,6 +15,7 @@ from notsodeep.cells import DeepDEQ
 from notsodeep.checks import AssumptionWarning, InputError
 from notsodeep.data import Data
 from notsodeep.highdim import Forecast, Spectrum, Statistics, equivalent, estimate_statistics, forecast, spectrum
+from notsodeep.kinds import Kind
 from notsodeep.matching import Match
 from notsodeep.models import DEQ, Explicit
 from notsodeep.norms import distance, rescaled_distance
@@ -210,7 +211,7 @@ class Study:
 
 def explicit_kind(match: Match) -> str:
     """Which kernel of the explicit network was designed."""
-    return "ck" if match.kind in ("ck", "nngp") else "ntk"
+    return Kind.of(match.kind).explicit
 
 
 def closer_network(closeness: Sequence[Mapping[str, Any]]) -> str:
