@@ -52,10 +52,10 @@ def activations(study: Study) -> list[Panel]:
     square = study.tau0**2
     cell = Recursion(study.deq.centered(study.tau0).layers, closed=True)
     variances = cell.passed(cell.state(square, centered=True), square, centered=True)
-    marks = [""] if len(variances) == 1 else [_subscript(k) for k in range(1, len(variances) + 1)]
+    several = len(variances) > 1
     panels = [
-        _panel(f"implicit: φ{mark}", phi, math.sqrt(q), "implicit")
-        for mark, phi, q in zip(marks, cell.activations, variances, strict=True)
+        _panel(f"implicit layer {k}: φ{_subscript(k)}" if several else "implicit: φ", phi, math.sqrt(q), "implicit")
+        for k, (phi, q) in enumerate(zip(cell.activations, variances, strict=True), 1)
     ]
     width = study.tau0
     for k, layer in enumerate(study.network.activations, 1):
