@@ -72,7 +72,7 @@ def test_a_cell_of_two_layers(tmp_path: Path) -> None:
     match = nsd.match(nsd.DeepDEQ(layers), tau0=1.0)
     page = match.report(tmp_path / "out", X, Y).page.read_text(encoding="utf-8")
     assert "layer 2: " in page
-    assert "implicit: φ₂" in page
+    assert "implicit layer 2: φ₂" in page
     assert page.count('class="plot"') == 2 + match.depth + 3 + 3 + 2
     assert nsd.load_model(tmp_path / "out" / "network.json") == match.network
 
