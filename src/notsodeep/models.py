@@ -95,6 +95,12 @@ class _KernelMethods:
 
         return kernel_diag(cast("DEQ | Explicit", self), X, kind=kind, **options)
 
+    def on_sphere(self, kind: str = "ntk", norm: float = 1.0, depth: int | None = None) -> Any:
+        """The kernel of rows of equal norm as a function of their cosine; see :func:`notsodeep.kernels.on_sphere`."""
+        from notsodeep.kernels.sphere import on_sphere
+
+        return on_sphere(cast("DEQ | Explicit", self), kind, norm, depth)
+
 
 class _Description:
     """Shared by the dataclasses below: dictionaries and JSON files."""

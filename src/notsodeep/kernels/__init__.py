@@ -18,10 +18,21 @@ from notsodeep.kernels.info import ConvInfo, KernelInfo
 from notsodeep.kernels.kinds import requested_kinds
 from notsodeep.kernels.plans import network_levels
 from notsodeep.kernels.samples import Samples, exact_diagonal
+from notsodeep.kernels.sphere import SphereKernel, on_sphere
 from notsodeep.models import DEQ, ConvDEQ, Explicit
 from notsodeep.progress import Progress, compilation
 
-__all__ = ["Blocks", "ConvInfo", "KernelBlocks", "KernelInfo", "blocks", "kernel", "kernel_diag"]
+__all__ = [
+    "Blocks",
+    "ConvInfo",
+    "KernelBlocks",
+    "KernelInfo",
+    "SphereKernel",
+    "blocks",
+    "kernel",
+    "kernel_diag",
+    "on_sphere",
+]
 
 Array: TypeAlias = NDArray[Any]
 

@@ -24,7 +24,7 @@ from notsodeep.kernels.samples import Levels, Samples, deq_levels, exact_diagona
 from notsodeep.kernels.tables import Dual, Series, dual
 from notsodeep.models import DEQ, Explicit
 
-__all__ = ["Plan", "choose"]
+__all__ = ["Plan", "choose", "cosine_function"]
 
 Array: TypeAlias = NDArray[Any]
 
@@ -82,6 +82,7 @@ class Plan:
     variable: str = ""
     degree: int = 0
     rest: Plan | None = None
+    polynomial: Polynomial | None = None
 
     def over(self, rows: slice, columns: slice) -> Callable[[Array, int, int, int, int, bool], Any]:
         """Return the pass for a rectangle; its tiles are counted from the rectangle's corner."""
@@ -263,6 +264,7 @@ def _polynomial_plan(
         lambda results: Summary(residual, total, recomputed=sum(results)),
         variable=str(polynomial.variable),
         degree=polynomial.degree,
+        polynomial=polynomial,
     )
 
 
@@ -285,7 +287,7 @@ def _cosine(
         return None
     dtype = left.rows.dtype
     unit = 1.0 if homogeneous else float(np.mean(lengths[0]))
-    function = _cosine_function(model, unit, kinds, depth)
+    function = cosine_function(model, unit, kinds, depth)
     smooth = all(not phi.kinks for phi in activations)
     largest = math.sqrt(2)
     variables = [Variable("t", largest)] if smooth else [Variable("u", largest), Variable("above", largest, largest)]
@@ -309,7 +311,7 @@ def _cosine(
     return _polynomial_plan(polynomial, common, modes, 0.0, largest, residual, error + (0 if homogeneous else spread))
 
 
-def _cosine_function(
+def cosine_function(
     model: DEQ | Explicit, length: float, kinds: tuple[str, ...], depth: int | None
 ) -> Callable[[Array, Array], tuple[Array, float, Array]]:
     """Return (u, √2 − u), u = √(1 − cos) ↦ kernels of two samples of this length, worst residual, bounds of errors."""
