@@ -17,7 +17,7 @@ from notsodeep.highdim import (
     load_mixture,
     spectrum,
 )
-from notsodeep.matching import Match, match
+from notsodeep.matching import Match, SphereMatch, match
 from notsodeep.models import DEQ, ConvDEQ, Explicit, load_model
 from notsodeep.version import __version__
 
@@ -37,6 +37,7 @@ __all__ = [
     "Moments",
     "NotConvergedError",
     "Spectrum",
+    "SphereMatch",
     "Statistics",
     "__version__",
     "activation",

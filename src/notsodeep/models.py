@@ -207,6 +207,14 @@ class DEQ(_KernelMethods, _Description):
 class Explicit(_KernelMethods, _Description):
     """x⁽ˡ⁾ = σ_l(W_l x⁽ˡ⁻¹⁾)/√m_l, one activation a layer, standard weights.
 
+    Parameters
+    ----------
+    activations : sequence of str, callable or Activation
+        σ_1, …, σ_L.
+    normalize : float, optional
+        Rows enter as normalize·x/‖x‖, and the last hidden layer is multiplied by ‖x‖/normalize, so that
+        K(cx, y) = c K(x, y) for c > 0. Rows enter as they are when absent.
+
     Examples
     --------
     >>> import notsodeep as nsd
@@ -218,17 +226,18 @@ class Explicit(_KernelMethods, _Description):
     """
 
     activations: tuple[Activation, ...]
+    normalize: float | None = None
 
     kinds: ClassVar[tuple[str, ...]] = ("ck", "ntk")
     """Names of its kernels."""
 
-    def __init__(self, activations: Sequence[ActivationLike]) -> None:
+    def __init__(self, activations: Sequence[ActivationLike], normalize: float | None = None) -> None:
         if isinstance(activations, str | Activation) or callable(activations):
             activations = [activations]
         layers = tuple(_activation(layer, f"activations[{k}]") for k, layer in enumerate(activations))
         if not layers:
             raise InputError("activations is empty; pass at least one layer")
-        _set(self, activations=layers)
+        _set(self, activations=layers, normalize=None if normalize is None else positive(normalize, "normalize"))
 
     @property
     def depth(self) -> int:
@@ -236,16 +245,17 @@ class Explicit(_KernelMethods, _Description):
 
     def centered(self, tau0: float) -> Explicit:
         """Return the network with every layer centred: E[σ_l(τ_{l−1}ξ)] = 0."""
-        layers, tau = [], positive(tau0, "tau0")
+        layers, tau = [], positive(tau0, "tau0") if self.normalize is None else self.normalize
         for layer in self.activations:
             layers.append(layer - moments(layer, tau).mean)
             tau = math.sqrt(moments(layers[-1], tau).power)
             if tau == 0:
                 raise InputError(f"activation {layer} is constant; the signal dies after it")
-        return Explicit(layers)
+        return Explicit(layers, self.normalize)
 
     def __str__(self) -> str:
-        return f"Explicit({' → '.join(str(layer) for layer in self.activations)})"
+        radial = "" if self.normalize is None else f", normalize={self.normalize:.6g}"
+        return f"Explicit({' → '.join(str(layer) for layer in self.activations)}{radial})"
 
 
 @dataclass(frozen=True)

@@ -154,6 +154,11 @@ def coefficients(model: DEQ | Explicit, tau0: float) -> DEQCoefficients | Explic
     if isinstance(model, DEQ):
         return _of_deq(model, tau0)
     if isinstance(model, Explicit):
+        if model.normalize is not None:
+            raise InputError(
+                f"normalize={model.normalize:.6g}: a network that normalises its rows does not see their norms and has "
+                "no mixture coefficients; use its kernel"
+            )
         return _of_explicit(model, tau0)
     raise InputError(f"model={model!r} has no high-dimensional coefficients; pass a DEQ or an Explicit")
 

@@ -13,11 +13,11 @@ from notsodeep.checks import matrix
 from notsodeep.kernels.blocks import Blocks, precision_of
 from notsodeep.kernels.conv import ConvBlocks
 from notsodeep.kernels.deliver import deliver
-from notsodeep.kernels.dense import KernelBlocks, check_depth, supported
+from notsodeep.kernels.dense import KernelBlocks, check_depth, radial_samples, supported
 from notsodeep.kernels.info import ConvInfo, KernelInfo
 from notsodeep.kernels.kinds import requested_kinds
 from notsodeep.kernels.plans import network_levels
-from notsodeep.kernels.samples import Samples, exact_diagonal
+from notsodeep.kernels.samples import exact_diagonal
 from notsodeep.kernels.sphere import SphereKernel, on_sphere
 from notsodeep.models import DEQ, ConvDEQ, Explicit
 from notsodeep.progress import Progress, compilation
@@ -132,7 +132,8 @@ def kernel_diag(
     depth = check_depth(model, depth)
     first = matrix(X, "X", finite=False)
     precision = precision_of(dtype, first)
-    samples = Samples.of(first, precision)
+    samples, radius = radial_samples(model, first, precision)
     levels = network_levels(model, samples, depth)
-    values = [exact_diagonal(model, name, levels, samples, depth).astype(precision) for name in kinds]
+    square = 1.0 if radius is None else radius**2
+    values = [(exact_diagonal(model, name, levels, samples, depth) * square).astype(precision) for name in kinds]
     return values[0] if isinstance(kind, str) else namedtuple("Kernels", kinds)(*values)

@@ -17,7 +17,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from notsodeep.activations import Activation, PiecewiseLinear, Smooth
+from notsodeep.activations import Activation, HermiteSeries, PiecewiseLinear, Smooth
 from notsodeep.gaussian import moments
 from notsodeep.kernels.arc import Arc
 from notsodeep.kernels.tables import significant_terms
@@ -50,6 +50,10 @@ def complex_dual(phi: Activation, variance: float) -> Dual:
             return factor * value + constant, factor * slope, factor * curvature
 
         return dual
+    if isinstance(shape, HermiteSeries) and abs(phi.stretch * math.sqrt(q) - 1) <= 1e-12:  # its own variance
+        coefficients = phi.scale * shape.order(1 << 14 if phi.kinks else len(shape.coefficients))
+        coefficients[0] -= phi.shift
+        return _polynomial(coefficients**2)
     most = 512 if phi.kinks else _MOST_TERMS
     count, squares = significant_terms(phi, q, False, most)
     return _polynomial(squares[: max(count, 2)])

@@ -13,13 +13,17 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
+from notsodeep.activations import Activation, HermiteSeries
+from notsodeep.gaussian import moments
 from notsodeep.kernels.arc import Arc
 from notsodeep.kernels.duals import EPSILON, SERIES
 from notsodeep.kernels.hermite import hermite_pass, integrated_pass
 from notsodeep.kernels.kinds import kind_codes
 from notsodeep.kernels.layers import EXPLICIT, FINITE, IMPLICIT, layered_pass, layered_points
 from notsodeep.kernels.passes import arc_pass, polynomial_pass
+from notsodeep.kernels.piecewise import fit_pieces, piecewise_pass
 from notsodeep.kernels.polynomial import Polynomial, Variable, fit
+from notsodeep.kernels.power_series import PowerSeries
 from notsodeep.kernels.samples import Levels, Samples, deq_levels, exact_diagonal, explicit_levels
 from notsodeep.kernels.tables import Dual, Series, dual
 from notsodeep.models import DEQ, Explicit
@@ -28,6 +32,9 @@ __all__ = ["Plan", "choose", "cosine_function"]
 
 Array: TypeAlias = NDArray[Any]
 
+CosineFunction: TypeAlias = Callable[[Array, Array], tuple[Array, float, Array]]
+
+_ACCEPTED = 1e-11  # error of a piecewise polynomial, relative to the diagonal
 _PROBES = 8  # rows whose inner products are formed once more, exactly
 
 
@@ -293,7 +300,7 @@ def _cosine(
     variables = [Variable("t", largest)] if smooth else [Variable("u", largest), Variable("above", largest, largest)]
     polynomial = fit(lambda u, beyond: function(u, beyond)[0], variables, dtype)
     if polynomial is None:
-        return None
+        return _in_pieces(function, left, right, levels, lengths if homogeneous else None, spread)
     rows, exact = [], []
     for samples, length in zip((left, right), lengths, strict=True):
         a = np.divide(1, samples.norm, out=np.zeros_like(length), where=samples.norm > 0)
@@ -311,10 +318,45 @@ def _cosine(
     return _polynomial_plan(polynomial, common, modes, 0.0, largest, residual, error + (0 if homogeneous else spread))
 
 
-def cosine_function(
-    model: DEQ | Explicit, length: float, kinds: tuple[str, ...], depth: int | None
-) -> Callable[[Array, Array], tuple[Array, float, Array]]:
+def _in_pieces(
+    function: CosineFunction,
+    left: Samples,
+    right: Samples,
+    levels: Sequence[Levels],
+    radii: list[Array] | None,
+    spread: float,
+) -> Plan | None:
+    """The same on short intervals of √(1 − |t|), where one polynomial does not suffice; None where these do not."""
+    fitted = fit_pieces(lambda u, beyond: function(u, beyond)[0], _ACCEPTED)
+    if fitted is None:
+        return None
+    coefficients, error = fitted
+    u = np.linspace(0, math.sqrt(2), 200)
+    found, residual, lost = function(u, math.sqrt(2) - u)
+    where = _rows_and_cut(left, right)
+    cut = where[-2]
+    sensitivity = _sensitivity(
+        lambda u: function(u, math.sqrt(2) - u)[0], cut, _rounding(left), math.sqrt(2), opposite=True
+    )
+    error += max(level.error for level in levels) + float(np.max(lost / found[:, :1])) + sensitivity
+    error += spread if radii is None else 0.0
+    error += float(np.finfo(left.rows.dtype).eps)
+    radii = [np.ones(len(samples)) for samples in (left, right)] if radii is None else radii
+    return Plan(
+        "piecewise polynomial",
+        piecewise_pass,
+        (*where, *_sides(*radii), coefficients),
+        lambda results: Summary(residual, error, recomputed=sum(results)),
+        degree=coefficients.shape[-1] - 1,
+    )
+
+
+def cosine_function(model: DEQ | Explicit, length: float, kinds: tuple[str, ...], depth: int | None) -> CosineFunction:
     """Return (u, √2 − u), u = √(1 − cos) ↦ kernels of two samples of this length, worst residual, bounds of errors."""
+    if isinstance(model, Explicit) and model.depth == 1:
+        phi = model.activations[0]
+        if isinstance(phi.shape, HermiteSeries) and abs(phi.stretch * length - 1) <= 1e-12:
+            return _series_function(phi, kinds)
     sample = Samples.of(np.array([[length]]), np.dtype(np.float64))
     network = Network.of(model, (sample,), (network_levels(model, sample, depth),), depth)
     codes = np.array(kind_codes(kinds))
@@ -326,6 +368,30 @@ def cosine_function(
         out, lost = np.empty((2, codes.size, gap.size))
         residual = layered_points(*network.shared, *network.groups[0], codes, length**2, gap, rest, out, lost)
         return out, float(residual), lost
+
+    return values
+
+
+def _series_function(phi: Activation, kinds: tuple[str, ...]) -> CosineFunction:
+    """The kernels of one layer with a Hermite series, on the sphere where its coefficients are the kernel's."""
+    shape = phi.shape
+    assert isinstance(shape, HermiteSeries)
+    series = PowerSeries.of(shape)
+    constant = phi.shift * (phi.shift - 2 * phi.scale * shape.order(1)[0])
+    m = moments(Activation(shape), 1.0)  # of the function itself: what table and tail lose is the difference
+
+    def values(u: Array, beyond: Array) -> tuple[Array, float, Array]:
+        near, far = np.asarray(u, dtype=np.float64) ** 2, np.asarray(beyond) * (2 * math.sqrt(2) - beyond)
+        power, slope = np.empty_like(near), np.empty_like(near)
+        for sign in (1.0, -1.0):
+            mine = (near <= far) == (sign > 0)
+            power[mine], slope[mine] = series((near if sign > 0 else far)[mine], sign)
+        cosine = np.where(near <= far, 1 - near, far - 1)
+        ck = phi.scale**2 * power + constant
+        tangent = np.where(near > 0, slope, m.slope_power)
+        found = np.stack([ck if kind == "ck" else ck + phi.scale**2 * cosine * tangent for kind in kinds])
+        lost = phi.scale**2 * abs(float(series(np.zeros(1), 1.0)[0][0]) - m.power) + 4e-15 * np.abs(found)
+        return found, 0.0, lost
 
     return values
 

@@ -95,7 +95,17 @@ class SphereKernel:
 
     @cached_property
     def _function(self) -> Callable[[Array, Array], tuple[Array, float, Array]]:
-        return cosine_function(self.model, self.norm, (self.kind,), self.depth)
+        start = self.model.normalize if isinstance(self.model, Explicit) else None
+        function = cosine_function(self.model, start or self.norm, (self.kind,), self.depth)
+        if start is None:
+            return function
+        factor = (self.norm / start) ** 2
+
+        def scaled(u: Array, beyond: Array) -> tuple[Array, float, Array]:
+            values, residual, lost = function(u, beyond)
+            return factor * values, residual, factor * lost
+
+        return scaled
 
     def __call__(self, t: ArrayLike) -> Any:
         """k(t) for real t in [−1, 1], as exactly as the engine computes a pair."""
@@ -183,7 +193,7 @@ def _opposite(kernel: SphereKernel) -> Iterator[tuple[Activation, float]]:
     if isinstance(model, Explicit):
         yield model.activations[0], -1.0
         for level in range(1, model.depth):
-            before = SphereKernel(Explicit(model.activations[:level]), "ck", norm)
+            before = SphereKernel(Explicit(model.activations[:level]), "ck", model.normalize or norm)
             yield model.activations[level], before(-1.0) / before(1.0)
         return
     steps: Iterable[int | None] = (None,) if depth is None else range(depth + (kernel.kind != "nngp"))
@@ -245,8 +255,10 @@ def recursion(model: Any, kind: str, norm: float, depth: int | None) -> Recursio
 
 @recursion.register
 def _explicit(model: Explicit, kind: str, norm: float, depth: int | None) -> Recursion:
-    """Θˡ = Gˡ + Ġˡ Θˡ⁻¹."""
-    variances = [norm**2]
+    """Θˡ = Gˡ + Ġˡ Θˡ⁻¹; a network that normalises its rows sees one sphere only."""
+    start = norm if model.normalize is None else model.normalize
+    factor = (norm / start) ** 2
+    variances = [start**2]
     for phi in model.activations:
         variances.append(moments(phi, math.sqrt(variances[-1])).power)
     duals = [complex_dual(phi, q) for phi, q in zip(model.activations, variances, strict=False)]
@@ -256,7 +268,7 @@ def _explicit(model: Explicit, kind: str, norm: float, depth: int | None) -> Rec
         for dual, q in zip(duals, variances, strict=False):
             covariance, slope = _through(dual, q, covariance)
             tangent = covariance + slope * tangent
-        result = covariance if kind == "ck" else tangent
+        result = factor * (covariance if kind == "ck" else tangent)
         return result.value, result.slope
 
     return kernel

@@ -1,0 +1,94 @@
+"""A function of the cosine on short intervals, for kernels that one polynomial cannot follow.
+
+The variable is √(1 − |t|), separately for t ≥ 0 and t < 0, so that branch points at t = ±1 do no harm.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from notsodeep import compilation
+from notsodeep.kernels.layers import ends_of_rows
+
+__all__ = ["fit_pieces", "piecewise_pass"]
+
+Array: TypeAlias = NDArray[Any]
+Function: TypeAlias = Callable[[Array, Array], Array]
+
+_DEGREE = 12
+_INTERVALS = (16, 64, 256, 1024)
+_NODES = np.cos(np.pi * (np.arange(_DEGREE + 1) + 0.5) / (_DEGREE + 1))
+_MONOMIALS = np.linalg.inv(np.vander(_NODES, increasing=True))
+_jit = compilation.jit(nogil=True, error_model="numpy", fastmath={"contract", "nsz"})
+
+
+def fit_pieces(function: Function, accept: float) -> tuple[Array, float] | None:
+    """Interpolate `function` of (u, √2 − u), u = √(1 − t), with values (kinds, points).
+
+    Returns
+    -------
+    coefficients : array (kinds, 2, intervals, degree + 1)
+        Of y ∈ [−1, 1], highest power first; index 1: t ≥ 0 or t < 0.
+    error : float
+        Between the nodes, relative to the value at t = 1. None where no moderate number of intervals suffices.
+    """
+    for count in _INTERVALS:
+        middles = (2 * np.arange(count) + 1)[:, None]
+        parts, error = [], 0.0
+        for sign in (1, -1):
+            roots = (middles + _NODES) / (2 * count)
+            values = _at(function, roots.ravel(), sign).reshape(-1, count, _DEGREE + 1)
+            parts.append((values @ _MONOMIALS.T)[:, :, ::-1])
+            y = np.array([-0.97, -0.4, 0.55, 0.99])
+            truth = _at(function, ((middles + y) / (2 * count)).ravel(), sign).reshape(-1, count, y.size)
+            found = parts[-1] @ np.vander(y, _DEGREE + 1).T
+            if sign > 0:
+                top = np.abs(_at(function, np.zeros(1), 1))
+            error = max(error, float(np.max(np.abs(found - truth).reshape(len(top), -1) / top)))
+        if error <= accept:
+            return np.ascontiguousarray(np.stack(parts, axis=1)), error
+    return None
+
+
+def _at(function: Function, root: Array, sign: int) -> Array:
+    """The function where 1 − sign·t = root²."""
+    if sign > 0:
+        return function(root, math.sqrt(2) - root)
+    u = np.sqrt(2 - root**2)
+    return function(u, root**2 / (math.sqrt(2) + u))
+
+
+@_jit
+def piecewise_pass(
+    out: Any, X: Any, Y: Any, fx: Any, fy: Any, nx: Any, ny: Any, cut: float, rounding: float,
+    rx: Any, ry: Any, coefficients: Any, i0: int, i1: int, j0: int, j1: int, symmetric: bool,
+) -> int:  # fmt: skip
+    """Turn Gram entries in out[0] into kernels r_i r_j F_k(t); the first arguments as in `layered_pass`."""
+    intervals, degree = coefficients.shape[2], coefficients.shape[3] - 1
+    recomputed = 0
+    for i in range(i0, i1):
+        left_unit = fx[i] / nx[i] if nx[i] > 0 else 0.0
+        for j in range(max(j0, i + 1) if symmetric else j0, j1):
+            right_unit = fy[j] / ny[j] if ny[j] > 0 else 0.0
+            product, lengths = np.float64(out[0, i, j]) * fx[i] * fy[j], nx[i] * ny[j]
+            small, side = 1.0, 0
+            if lengths > 0:
+                near, far, _, again = ends_of_rows(X, Y, i, j, product, lengths, left_unit, right_unit, cut, rounding)
+                recomputed += again
+                side = 0 if near <= far else 1
+                small = min(max(min(near, far) / lengths, 0.0), 1.0)
+            place = math.sqrt(small) * intervals
+            piece = min(int(place), intervals - 1)
+            y = 2.0 * (place - piece) - 1.0
+            for k in range(coefficients.shape[0]):
+                row = coefficients[k, side, piece]
+                total = row[0]
+                for d in range(1, degree + 1):
+                    total = total * y + row[d]
+                out[k, i, j] = rx[i] * ry[j] * total
+    return recomputed
