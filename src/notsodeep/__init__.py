@@ -24,7 +24,7 @@ from notsodeep.highdim import (
     load_mixture,
     spectrum,
 )
-from notsodeep.matching import Match, match
+from notsodeep.matching import Match, SphereMatch, match
 from notsodeep.models import DEQ, Condition, ConvDEQ, Explicit, Verdict, load_model
 from notsodeep.version import __version__
 
@@ -51,6 +51,7 @@ __all__ = [
     "Moments",
     "NotConvergedError",
     "Spectrum",
+    "SphereMatch",
     "Statistics",
     "UnknownOptionError",
     "Verdict",

@@ -18,28 +18,29 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, overload
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import brentq, least_squares
 
 from notsodeep.activations import Activation, PiecewiseLinear, Smooth, activation, activation_names
 from notsodeep.cells import DeepDEQ
-from notsodeep.checks import InputError, choice, count, positive
+from notsodeep.checks import InputError, choice, count, matrix, positive
 from notsodeep.gaussian import moments
 from notsodeep.highdim.four_numbers import FourNumbers, coefficients
 from notsodeep.highdim.statistics import Statistics
 from notsodeep.kinds import Kind
 from notsodeep.models import DEQ, Explicit
+from notsodeep.one_layer import SphereMatch, match_on_sphere, spectral_distance, sphere_norm
 
 if TYPE_CHECKING:
     from notsodeep.report.match import Report
 
-__all__ = ["Match", "match"]
+__all__ = ["Match", "SphereMatch", "match"]
 
 Array: TypeAlias = NDArray[Any]
 
@@ -76,6 +77,16 @@ class Match:
     target: FourNumbers
     achieved: FourNumbers
     model: DEQ | DeepDEQ | Explicit = field(repr=False)
+    why: str = ""
+
+    @property
+    def reference(self) -> DEQ | DeepDEQ | Explicit:
+        """The model whose kernel is approximated: centred at τ0."""
+        return self.model.centered(self.tau0)
+
+    def distance_on(self, X: ArrayLike) -> float:
+        """‖K̂ − K‖/‖K‖ in the spectral norm on the rows X (n, p), against the kernel of `reference`."""
+        return spectral_distance(self.network, self.reference, self.kind, X)
 
     @property
     def depth(self) -> int:
@@ -156,6 +167,7 @@ class Match:
         return "\n".join(lines)
 
 
+@overload
 def match(
     model: DEQ | DeepDEQ | Explicit,
     tau0: float | None = None,
@@ -163,8 +175,42 @@ def match(
     kind: str = "ck",
     family: str | None = None,
     depth: int | None = None,
-) -> Match:
-    """Find an explicit network with the same (c₁, c₂, c₃, d), hence the same kernel up to O(n^−1/2).
+    *,
+    on: Literal["mixture"] = "mixture",
+    kinks: None = None,
+    X: ArrayLike | None = None,
+) -> Match: ...
+
+
+@overload
+def match(
+    model: DEQ | DeepDEQ | Explicit,
+    tau0: float | None = None,
+    stats: Statistics | None = None,
+    kind: str = "ck",
+    *,
+    on: str,
+    kinks: int | None = None,
+    X: ArrayLike | None = None,
+) -> Match | SphereMatch: ...
+
+
+def match(
+    model: DEQ | DeepDEQ | Explicit,
+    tau0: float | None = None,
+    stats: Statistics | None = None,
+    kind: str = "ck",
+    family: str | None = None,
+    depth: int | None = None,
+    *,
+    on: str = "mixture",
+    kinks: int | None = None,
+    X: ArrayLike | None = None,
+) -> Match | SphereMatch:
+    """Find an explicit network with the same (c₁, c₂, c₃, d), or, on a sphere, with the same kernel.
+
+    Equal numbers make equal kernels up to O(n^−1/2) on high-dimensional mixtures. On rows of equal norm one hidden
+    layer has exactly the kernel of the model, for every n and p.
 
     Parameters
     ----------
@@ -185,10 +231,18 @@ def match(
         Chosen automatically when absent.
     depth : int, optional
         Number of layers; as few as possible when absent.
+    on : {"mixture", "sphere", "auto"}
+        ``"sphere"`` designs one layer for rows of norm τ0 (:mod:`notsodeep.one_layer`); ``"auto"`` tries both on X and
+        keeps the closer, and ``why`` says so.
+    kinks : int, optional
+        On a sphere: a piecewise-linear activation with at most this many kinks instead of the exact one.
+    X : array (n, p), optional
+        The rows, in place of τ0: root mean square of their norms. On a sphere these must be equal, unless the kernel
+        is homogeneous in them.
 
     Returns
     -------
-    Match
+    Match, or SphereMatch on a sphere
         ``exact`` says whether all four numbers agree; otherwise it is the closest network
         found, and ``missed`` names what it misses. Numbers below 1e-13 of d, in the same
         units, count as 0.
@@ -202,14 +256,35 @@ def match(
     >>> m = nsd.match(nsd.DEQ("relu", recurrent=0.2, input=0.8), tau0=1.0)
     >>> m.exact, m.family, m.depth
     (True, 'leaky_relu', 2)
+    >>> m = nsd.match(nsd.DEQ("relu", recurrent=0.2, input=0.8, bias=0.5), tau0=1.0, kind="ntk", on="sphere")
+    >>> m.exact, m.family, m.depth
+    (True, 'hermite', 1)
     """
     if not isinstance(model, DEQ | DeepDEQ | Explicit):
         raise InputError(f"model={model!r} cannot be matched; pass a DEQ, a DeepDEQ or an Explicit")
-    if (tau0 is None) == (stats is None):
-        raise InputError("pass exactly one of tau0 and stats, so that the scale of the data is known")
+    choice(on, ("mixture", "sphere", "auto"), "on")
+    if (tau0 is not None) + (stats is not None) + (X is not None) != 1:
+        raise InputError("pass exactly one of tau0, stats and X, so that the scale of the data is known")
+    if kinks is not None:
+        count(kinks, "kinks")
+    if on != "mixture":
+        for name, given in (("family", family), ("depth", depth)):
+            if given is not None:
+                raise InputError(f"{name}={given!r} is for on='mixture'; on a sphere there is one layer")
+        kind = choice(kind, model.kinds, "kind")
+    elif kinks is not None:
+        raise InputError(f"kinks={kinks!r} is for on='sphere'; use family='piecewise_linear'")
+    if on == "auto":
+        if X is None:
+            raise InputError("on='auto' looks at the rows; pass X")
+        return _closer(model, kind, kinks, X)
+    if X is not None:
+        tau0 = sphere_norm(X, model) if on == "sphere" else _root_mean_square(X)
     if stats is not None and not isinstance(stats, Statistics):
         raise InputError(f"stats={stats!r} must come from Mixture.statistics or estimate_statistics")
     tau0 = positive(tau0, "tau0") if stats is None else stats.tau0
+    if on == "sphere":
+        return match_on_sphere(model, tau0, kind, kinks)
     kind = choice(kind, model.kinds, "kind")
     own = model.activation if isinstance(model, DEQ) else model.activations[0]
     target = coefficients(model, tau0).weights(kind)
@@ -237,6 +312,25 @@ def match(
         best = problem.finish("identity", [activation("identity")] * (depth or 1), kind, model)
     assert best is not None
     return best
+
+
+def _root_mean_square(X: ArrayLike) -> float:
+    return math.sqrt(float(np.mean(np.square(matrix(X, "X")).sum(axis=1))))
+
+
+def _closer(model: DEQ | DeepDEQ | Explicit, kind: str, kinks: int | None, X: ArrayLike) -> Match | SphereMatch:
+    """Both designs on these rows; the closer one, and why."""
+    tau0 = _root_mean_square(X)
+    sphere = match_on_sphere(model, tau0, kind, kinks)
+    single = sphere.distance_on(X)
+    if isinstance(model, DEQ) and model.bias:
+        return replace(sphere, why=f"sphere: {single:.1e} away on X; a mixture match needs bias=0")
+    mixture = match(model, tau0=tau0, kind=kind)
+    double = mixture.distance_on(X)
+    text = f"{single:.1e} away on X against {double:.1e} for the mixture match (each from the model it replaces)"
+    if single <= double:
+        return replace(sphere, why=f"sphere: {text}")
+    return replace(mixture, why=f"mixture: the one-layer network is {text}")
 
 
 # --- one-layer families: parameters → activation, in units of the input's standard deviation τ ----

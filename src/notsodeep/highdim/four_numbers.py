@@ -198,6 +198,11 @@ def coefficients(model: DEQ | DeepDEQ | Explicit, tau0: float, kind: str | None 
     if isinstance(model, DEQ):
         found = _of_deq(model, tau0)
     elif isinstance(model, Explicit):
+        if model.normalize is not None:
+            raise InputError(
+                f"normalize={model.normalize:.6g}: a network that normalises its rows does not see their norms and has "
+                "no mixture coefficients; use its kernel"
+            )
         found = _of_explicit(model, tau0)
     elif isinstance(model, DeepDEQ):
         found = _of_cell(model, tau0)
