@@ -13,6 +13,7 @@ from notsodeep.nn.bridge import ModuleMatch, match_module
 from notsodeep.nn.certificate import Certificate, certificate, ling23_network
 from notsodeep.nn.descent import Trajectory, descend
 from notsodeep.nn.empirical import empirical_kernel
+from notsodeep.nn.equilibrium import Equilibrium
 from notsodeep.nn.export import export_onnx, load, save
 from notsodeep.nn.fixed_point import SolveReport
 from notsodeep.nn.networks import DEQNet, EffectiveWeights, ExplicitNet
@@ -23,6 +24,7 @@ __all__ = [
     "DEQNet",
     "EffectiveWeights",
     "Epoch",
+    "Equilibrium",
     "ExplicitNet",
     "History",
     "ModuleMatch",
