@@ -10,9 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.cell_oracle import Level, kernels, random_levels
+from tests.commands import Run
 
 import notsodeep as nsd
 from notsodeep import DeepDEQ, InputError, Layer
+from notsodeep.learn import DEQKernelClassifier, ExplicitKernelRegressor, load
 
 TWO = DeepDEQ([Layer("relu", recurrent=0.5, input=0.7), Layer("relu", recurrent=0.6, input=0.4)])
 
@@ -244,6 +246,39 @@ def test_a_cell_survives_a_file(tmp_path: Any) -> None:
     assert nsd.load_model(cell.save(tmp_path / "cell.json")) == cell
     net = nsd.Explicit(["relu", "tanh"], bias=[0.1, 0.2])
     assert nsd.load_model(net.save(tmp_path / "net.json")) == net
+
+
+def test_estimators_take_cells_and_keep_them_in_files(tmp_path: Any) -> None:
+    rng = np.random.default_rng(0)
+    X, y = rng.standard_normal((40, 3)), rng.integers(0, 2, 40)
+    machine = DEQKernelClassifier(kind="ntk", cell=TWO, ridge=0.1).fit(X, y)
+    prepared = machine.X_fit_
+    expected = np.linalg.solve(TWO.kernel(prepared, kind="ntk") + 0.1 * np.eye(40), 2.0 * y - 1)
+    np.testing.assert_allclose(machine.dual_coef_[:, 0], expected, rtol=1e-8)
+    again = load(machine.save(tmp_path / "m.npz"))
+    assert again.cell == TWO
+    np.testing.assert_array_equal(again.decision_function(X), machine.decision_function(X))
+    net = nsd.Explicit(["relu", "erf"], bias=[0.3, 0.1])
+    biased = ExplicitKernelRegressor(net, kind="ck").fit(X, X[:, 0])
+    assert load(biased.save(tmp_path / "e.npz")).activations == net
+    with pytest.raises(InputError, match="cell='relu' must be"):
+        DEQKernelClassifier(cell="relu").fit(X, y)
+    with pytest.raises(InputError, match="kind='ntk_injected'"):
+        DEQKernelClassifier(cell=TWO).fit(X, y)
+
+
+def test_commands_take_cells(run: Run, tmp_path: Any) -> None:
+    cell = str(TWO.save(tmp_path / "cell.json"))
+    found = run("kernel", "digits", "--cell", cell, "--limit", "50", "--out", tmp_path / "K.npy", "--json")
+    assert found.code == 0, found.err
+    assert np.load(tmp_path / "K.npy").shape == (50, 50)
+    assert found.json["model"] == TWO.to_dict()
+    found = run("match", "--cell", cell, "--data", "digits", "--limit", "200", "--json")
+    assert found.code == 0, found.err
+    assert found.json["match"]["exact"]
+    found = run("show", cell)
+    assert found.code == 0, found.err
+    assert "relu" in found.out
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+import notsodeep as nsd
 from notsodeep import InputError, checks
+from notsodeep.learn import DEQKernelRegressor
 
 
 @pytest.mark.parametrize(
@@ -84,3 +86,21 @@ def test_scalars_accept_numpy_numbers() -> None:
     assert checks.count(np.int32(3), "n") == 3
     assert checks.real(np.float32(0.5), "x") == 0.5
     assert checks.nearest("completely different", ("ck", "ntk")) == ""
+
+
+def test_a_misspelt_keyword_is_a_type_error() -> None:
+    for call in (
+        lambda: nsd.activation("leaky_relu", c=1.0),
+        lambda: DEQKernelRegressor(recurent=0.2),
+    ):
+        with pytest.raises(TypeError, match="has no parameter"):
+            call()
+
+
+def test_filters_for_scikit_learn_catch_our_warning() -> None:
+    from sklearn import exceptions
+
+    assert issubclass(nsd.ConvergenceWarning, exceptions.ConvergenceWarning)
+    assert issubclass(nsd.ConvergenceWarning, UserWarning)
+    with pytest.raises(AttributeError, match="no attribute 'Convergence'"):
+        nsd.Convergence  # noqa: B018

@@ -12,7 +12,8 @@ from hypothesis.extra import numpy as arrays
 from tests.conv_oracle import KINDS, POOLS, Tensor, oracle
 
 import notsodeep as nsd
-from notsodeep.checks import ConvergenceWarning, InputError
+from notsodeep.checks import InputError
+from notsodeep.convergence import ConvergenceWarning
 from notsodeep.kernels.conv import ConvBlocks
 from notsodeep.kernels.conv.geometry import Geometry
 from notsodeep.kernels.conv.pairs import BUFFERS

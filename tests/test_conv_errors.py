@@ -114,7 +114,7 @@ def check(seed: int, *, rare: bool = False) -> None:
         assert true <= stated, (seed, kind, true, stated, str(case.model), *case[3:])
 
 
-@pytest.mark.filterwarnings("ignore::notsodeep.checks.ConvergenceWarning")  # which is the statement, made aloud
+@pytest.mark.filterwarnings("ignore::notsodeep.convergence.ConvergenceWarning")  # which is the statement, made aloud
 @pytest.mark.parametrize("seed", range(48))
 def test_no_pair_is_less_exact_than_stated(seed: int) -> None:
     check(seed)
@@ -122,7 +122,7 @@ def test_no_pair_is_less_exact_than_stated(seed: int) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
-@pytest.mark.filterwarnings("ignore::notsodeep.checks.ConvergenceWarning")
+@pytest.mark.filterwarnings("ignore::notsodeep.convergence.ConvergenceWarning")
 @pytest.mark.parametrize("batch", range(20))
 def test_no_pair_of_many_is_less_exact_than_stated(batch: int) -> None:
     for seed in range(1000 + 100 * batch, 1100 + 100 * batch):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -106,13 +107,13 @@ def rows(X: Any) -> list[bytes]:
     return [row.tobytes() for row in X]
 
 
-@pytest.mark.parametrize("share", [0.01, 0.25, 0.99, None])
+@pytest.mark.parametrize("share", [0.01, 0.25, 0.98, None])
 def test_a_split_loses_nothing(share: float | None) -> None:
     whole = three_classes()
     part = whole.split(share, seed=2**70)
     assert (part.name, part.image_shape, part.source) == ("three", (2, 2, 1), "here")
     assert part.images_test is not None
-    assert len(part.images_test) == max(1, round((share or 0.25) * 60))
+    assert len(part.images_test) == math.ceil((share or 0.25) * 60)
     labels = dict(zip(rows(whole.X), whole.labels, strict=True))
     X, y, X_test, y_test = part.parts
     found = zip(rows(np.concatenate([X, X_test])), [*y, *y_test], strict=True)
@@ -120,6 +121,11 @@ def test_a_split_loses_nothing(share: float | None) -> None:
     again, other = whole.split(share, seed=2**70), whole.split(share, seed=1)
     np.testing.assert_array_equal(again.X, part.X)
     assert not np.array_equal(other.X_test, part.X_test)
+
+
+def test_a_stratified_split_holds_out_the_same_share_of_every_class() -> None:
+    part = three_classes().split(0.2, stratify=True)
+    assert {name: int(np.sum(part.parts.labels_test == name)) for name in "abc"} == {"a": 4, "b": 4, "c": 4}
 
 
 def test_a_part_that_everybody_tests_on_is_kept() -> None:
@@ -153,7 +159,9 @@ def test_classes_are_numbered_over_both_parts() -> None:
         (lambda: three_classes().split(-0.5), "test_share=-0.5 must lie between 0 and 1"),
         (lambda: three_classes().split(seed=-1), "seed=-1 must be an integer"),
         (lambda: three_classes().split(train=46), "train=46 asks for more samples than the 45 that three holds"),
-        (lambda: three_classes(1).split(0.5), "has only one sample; nothing is left to train on"),
+        (lambda: three_classes(1).split(0.5), "test_share=0.5 leaves none of the 1 samples to train on; pass less"),
+        (lambda: three_classes().split(0.99), "test_share=0.99 leaves none of the 60 samples to train on; pass less"),
+        (lambda: three_classes().split(0.01, stratify=True), "cannot hold out a share of every class"),
         (lambda: three_classes().parts, "has no labelled test part"),
         (lambda: data.Data("bare", X).split(0.5).parts, "has no labels; pass a .npz with X and y"),
         (lambda: data.Data("bare", X).numbered(), "has no labels; pass a .npz with X and y"),

@@ -106,6 +106,7 @@ def test_real_images_are_said_to_be_outside():
         ({"y": np.zeros(40)}, "y holds one class only"),
         ({"y": np.r_[np.zeros(39), 1]}, r"class 1\.0 has 1 sample in y"),
         ({"covariance": "ledoit"}, "covariance='ledoit' is not known; did you mean 'ledoit-wolf'"),
+        ({"holdout": 0.001}, "holdout=0.001 holds out none of the 40 samples; pass more, or 0"),
         ({"holdout": 1.5}, "holdout=1.5 must lie between 0 and 1"),
         ({"y": [0, 1, *([2] * 38)], "holdout": 0.6}, "class 0 has 1 sample in y"),
         ({"y": [0, 1, 0, 1, *([2] * 36)], "holdout": 0.6}, "holdout=0.6 leaves fewer than 2 samples of class 0"),

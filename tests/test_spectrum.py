@@ -13,8 +13,8 @@ from tests import oracles
 
 import notsodeep as nsd
 from notsodeep.highdim.resolvent import Resolvent
+from notsodeep.papers.inputs import two_classes
 from notsodeep.papers.misprints import mixture as mixture_of_the_errata
-from notsodeep.papers.samples import two_classes
 
 DEQ = nsd.DEQ("relu", recurrent=0.2, input=0.8)
 

@@ -16,6 +16,22 @@ def _sigmoid(x: Any) -> Any:
     return 1 / (1 + mp.exp(-x))
 
 
+def _hermite(x: Any) -> Any:
+    """0.1 + 0.8h₁ + 0.3h₂ − 0.1h₃ + 0.2|x| − 0.1x log|x| up to |x| = 7.5, then straight."""
+    near = max(min(x, mp.mpf(7.5)), mp.mpf(-7.5))
+    second, third = (near**2 - 1) / mp.sqrt(2), (near**3 - 3 * near) / mp.sqrt(6)
+    smooth = mp.mpf(0.1) + mp.mpf(0.8) * near + mp.mpf(0.3) * second - mp.mpf(0.1) * third
+    bent = mp.mpf(0.2) * abs(near) - mp.mpf(0.1) * near * mp.log(max(abs(near), mp.mpf(1e-13)))
+    return smooth + bent + _hermite_slope(near) * (x - near)
+
+
+def _hermite_slope(x: Any) -> Any:
+    near = max(min(x, mp.mpf(7.5)), mp.mpf(-7.5))
+    smooth = mp.mpf(0.8) + mp.mpf(0.3) * mp.sqrt(2) * near - mp.mpf(0.1) * (3 * near**2 - 3) / mp.sqrt(6)
+    logarithm = mp.log(max(abs(near), mp.mpf(1e-13))) + (abs(near) >= mp.mpf(1e-13))
+    return smooth + mp.mpf(0.2) * (1 if near > 0 else -1) - mp.mpf(0.1) * logarithm
+
+
 # name → (φ, φ', points where φ' jumps)
 REFERENCE: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any], tuple[float, ...]]] = {
     "relu": (lambda x: max(x, mp.mpf(0)), lambda x: mp.mpf(x > 0), (0,)),
@@ -28,6 +44,7 @@ REFERENCE: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any], tuple[flo
     "abs": (abs, mp.sign, (0,)),
     "identity": (lambda x: x, lambda x: mp.mpf(1), ()),
     "hard_tanh": (lambda x: min(max(x, mp.mpf(-1)), mp.mpf(1)), lambda x: mp.mpf(abs(x) < 1), (-1, 1)),
+    "hermite": (_hermite, _hermite_slope, (0, -7.5, 7.5, -1e-13, 1e-13)),
     "tanh": (mp.tanh, lambda x: mp.sech(x) ** 2, ()),
     "erf": (mp.erf, lambda x: 2 / mp.sqrt(mp.pi) * mp.exp(-x * x), ()),
     "sin": (mp.sin, mp.cos, ()),
@@ -54,6 +71,8 @@ def moments(name: str, tau: float) -> dict[str, Any]:
         tau = mp.mpf(tau)
         edges = {mp.mpf(k) / 2 for k in range(-26, 27)} | {mp.mpf(kink) / tau for kink in kinks}
         edges |= {sign * mp.mpf(2) ** k / tau for sign in (-1, 1) for k in range(-1, 5)}
+        if name == "hermite":  # towards its logarithm
+            edges |= {sign * mp.mpf(2) ** k / tau for sign in (-1, 1) for k in range(-60, -1)}
         points = sorted(edge for edge in edges if abs(edge) <= 13)
         sums = dict.fromkeys(("mean", "slope", "curvature", "power", "power_curvature", "slope_power"), mp.mpf(0))
         for low, high in pairwise(points):

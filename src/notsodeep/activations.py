@@ -17,9 +17,10 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
 from notsodeep.callables import PROBE_RADIUS, call_elementwise, central_difference, find_kinks, refuse_jumps, steepest
-from notsodeep.checks import InputError, nearest, positive, real
+from notsodeep.checks import InputError, UnknownOptionError, nearest, positive, real
+from notsodeep.hermite import HermiteSeries
 
-__all__ = ["Activation", "Custom", "PiecewiseLinear", "Smooth", "activation", "activation_names"]
+__all__ = ["Activation", "Custom", "HermiteSeries", "PiecewiseLinear", "Smooth", "activation", "activation_names"]
 
 Array: TypeAlias = NDArray[Any]
 Function: TypeAlias = Callable[[Array], Array]
@@ -177,7 +178,7 @@ class Custom:
         )
 
 
-Shape: TypeAlias = PiecewiseLinear | Smooth | Custom
+Shape: TypeAlias = PiecewiseLinear | Smooth | Custom | HermiteSeries
 
 
 @dataclass(frozen=True)
@@ -186,7 +187,7 @@ class Activation:
 
     Parameters
     ----------
-    shape : PiecewiseLinear, Smooth or Custom
+    shape : PiecewiseLinear, Smooth, HermiteSeries or Custom
         The elementary function φ₀. Users get one from :func:`activation`.
     scale, stretch, shift : float
         The three numbers of the composition.
@@ -285,6 +286,8 @@ class Activation:
             raise InputError(f"activation={name!r} must be a name")
         phi = real(scale, "scale") * activation(name, **parts).stretched(stretch) - shift
         kinks, slopes = (phi.shape.kinks, phi.shape.slopes) if isinstance(phi.shape, PiecewiseLinear) else ((), ())
+        if isinstance(phi.shape, HermiteSeries):
+            slopes = (*phi.shape.coefficients, *phi.shape.bends, *phi.shape.logs)
         for value in (
             phi.scale,
             phi.shift,
@@ -402,6 +405,13 @@ def _piecewise(kinks: ArrayLike, slopes: ArrayLike) -> Activation:
     return Activation(PiecewiseLinear(_numbers(kinks, "kinks"), _numbers(slopes, "slopes")))
 
 
+def _hermite(
+    coefficients: ArrayLike = (0.1, 0.8, 0.3, -0.1), bends: ArrayLike = (0.2,), logs: ArrayLike = (-0.1,)
+) -> Activation:
+    numbers = {"coefficients": coefficients, "bends": bends, "logs": logs}
+    return Activation(HermiteSeries(*(_numbers(values, name) for name, values in numbers.items())))
+
+
 def _numbers(values: ArrayLike, parameter: str) -> tuple[float, ...]:
     return tuple(real(value, f"{parameter}[{k}]") for k, value in enumerate(np.atleast_1d(values).tolist()))
 
@@ -413,6 +423,7 @@ _BUILDERS: dict[str, Callable[..., Activation]] = {
     "abs": lambda: Activation(PiecewiseLinear((0.0,), (-1.0, 1.0))),
     "identity": lambda: Activation(PiecewiseLinear((), (1.0,))),
     "hard_tanh": _hard_tanh,
+    "hermite": _hermite,
     "piecewise_linear": _piecewise,
     **{name: (lambda name=name: Activation(Smooth(name))) for name in _SMOOTH},
 }
@@ -421,6 +432,7 @@ _BUILDERS: dict[str, Callable[..., Activation]] = {
 _PARAMETERS: dict[str, tuple[str, ...]] = {
     "leaky_relu": ("a", "b"),
     "hard_tanh": ("a", "c"),
+    "hermite": ("coefficients", "bends", "logs"),
     "piecewise_linear": ("kinks", "slopes"),
 }
 
@@ -439,7 +451,8 @@ def activation(spec: str | Activation | Callable[[Any], Any], **parameters: Any)
         A registered name (:func:`activation_names`), or any function of one real variable.
     **parameters
         The shape's own numbers: ``a, b`` of ``leaky_relu`` (max(ax, bx)), ``a, c`` of
-        ``hard_tanh`` (a·clip(x, −c, c)), ``kinks, slopes`` of ``piecewise_linear``. For a
+        ``hard_tanh`` (a·clip(x, −c, c)), ``kinks, slopes`` of ``piecewise_linear``, ``coefficients, bends, logs`` of
+        ``hermite`` (:mod:`notsodeep.hermite`; what :func:`notsodeep.match` designs on a sphere). For a
         callable: ``derivative`` (function), ``kinks`` (points where the slope jumps; found
         numerically when absent) and ``lipschitz``.
 
@@ -465,7 +478,9 @@ def activation(spec: str | Activation | Callable[[Any], Any], **parameters: Any)
         for name in parameters:
             if name not in known:
                 takes = f"takes {', '.join(known)}" if known else "takes no parameters"
-                raise InputError(f"activation {spec!r} has no parameter {name!r}{nearest(name, known)} (it {takes})")
+                raise UnknownOptionError(
+                    f"activation {spec!r} has no parameter {name!r}{nearest(name, known)} (it {takes})"
+                )
         try:
             return _BUILDERS[spec](**parameters)
         except TypeError:
@@ -485,7 +500,7 @@ def _from_callable(
 ) -> Activation:
     for name in unknown:
         options = ("derivative", "kinks", "lipschitz")
-        raise InputError(f"a callable activation has no parameter {name!r}{nearest(name, options)}")
+        raise UnknownOptionError(f"a callable activation has no parameter {name!r}{nearest(name, options)}")
     probe = np.array([-1.5, -0.5, 0.25, 1.0, 2.0])
     values = call_elementwise(function, probe)
     if values.shape != probe.shape or not np.isfinite(values).all():

@@ -98,6 +98,11 @@ class DeepDEQ(KernelMethods, Description):
         return reduced
 
     @property
+    def activations(self) -> tuple[Activation, ...]:
+        """φ of each layer."""
+        return tuple(layer.activation for layer in self.layers)
+
+    @property
     def needs_one_norm(self) -> bool:
         """Whether all rows must have the same norm: a skip inside a kinked φ before a normalisation."""
         last = self.layers[-1]

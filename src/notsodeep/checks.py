@@ -14,10 +14,10 @@ from numpy.typing import ArrayLike, NDArray
 
 __all__ = [
     "AssumptionWarning",
-    "ConvergenceWarning",
     "InputError",
     "MissingExtraError",
     "NotConvergedError",
+    "UnknownOptionError",
     "choice",
     "count",
     "matrix",
@@ -51,6 +51,10 @@ class InputError(ValueError):
     """A value the caller passed cannot be used; the message says which and what to do."""
 
 
+class UnknownOptionError(InputError, TypeError):
+    """A keyword that nothing takes: a `TypeError`, as in any call, whose message names the nearest one."""
+
+
 class MissingExtraError(ImportError):
     """An optional dependency is absent; the message is the one-line install hint."""
 
@@ -59,16 +63,14 @@ class NotConvergedError(RuntimeError):
     """An iteration stopped above its tolerance and the caller asked for an error."""
 
 
-class ConvergenceWarning(UserWarning):
-    """An iteration or a series stopped above its tolerance."""
-
-
 class AssumptionWarning(UserWarning):
     """A theory was asked about data that break one of its assumptions; the message says which and what was compared."""
 
 
 def warn_convergence(message: str) -> None:
     """Warn of an iteration or series that stopped above its tolerance."""
+    from notsodeep.convergence import ConvergenceWarning  # scikit-learn's, whose import takes as long as all others
+
     _warn(message, ConvergenceWarning)
 
 

@@ -20,8 +20,9 @@ from numpy.typing import NDArray
 from scipy import special
 from scipy.optimize import minimize_scalar
 
-from notsodeep.activations import Activation, Custom, PiecewiseLinear, Smooth
+from notsodeep.activations import Activation, Custom, HermiteSeries, PiecewiseLinear, Shape, Smooth
 from notsodeep.checks import count, positive, warn_convergence
+from notsodeep.hermite import RADIUS, TINY
 
 __all__ = ["Moments", "expectation", "hermite_coefficients", "moments", "slope_power_supremum"]
 
@@ -91,7 +92,7 @@ def moments(activation: Activation, tau: float) -> Moments:
 
 
 @lru_cache(maxsize=4096)
-def _shape_moments(shape: PiecewiseLinear | Smooth | Custom, tau: float) -> tuple[Moments, float]:
+def _shape_moments(shape: Shape, tau: float) -> tuple[Moments, float]:
     """Moments of g = φ₀ − level, shared by all scales and shifts, and the level: φ₀(0), or 0 where that is far away."""
     if isinstance(shape, PiecewiseLinear):
         return _piecewise_linear(shape, tau), 0.0
@@ -103,7 +104,7 @@ def _shape_moments(shape: PiecewiseLinear | Smooth | Custom, tau: float) -> tupl
 # --- closed forms -----------------------------------------------------------------------
 
 
-def _closed_form(shape: Smooth | Custom, tau: float) -> Moments | None:
+def _closed_form(shape: Shape, tau: float) -> Moments | None:
     """Moments of g = φ₀ − φ₀(0)."""
     q = tau * tau
     if not isinstance(shape, Smooth):
@@ -230,7 +231,7 @@ def _partial_moments(low: float, high: float) -> tuple[float, float, float]:
 # --- quadrature -------------------------------------------------------------------------
 
 
-def _by_quadrature(shape: Smooth | Custom, tau: float) -> Moments:
+def _by_quadrature(shape: Smooth | Custom | HermiteSeries, tau: float) -> Moments:
     """Moments of g = φ₀ − φ₀(0); those of odd order see only its odd part, those of even order its even part."""
 
     def integrand(xi: Array) -> Array:
@@ -239,11 +240,33 @@ def _by_quadrature(shape: Smooth | Custom, tau: float) -> Moments:
         hermite = xi * xi - 1
         return np.stack([even, xi * value, hermite * even, value**2, hermite * value**2, gradient**2])
 
-    kinks = {sign * kink / tau for kink in shape.kinks for sign in (-1, 1)}
+    kinks = {sign * kink / tau for kink in _breaks(shape) for sign in (-1, 1)}
+    if isinstance(shape, HermiteSeries):
+        sums = _panels(integrand, *_piece_edges(shape, tau)).sum(-1)
+        mean, first, second, power, power_second, slope_power = sums.tolist()
+        return Moments(mean, first / tau, second / tau**2, power, power_second / tau**2, slope_power)
     mean, first, second, power, power_second, slope_power = expectation(
         integrand, kinks=sorted(kinks), scale=1 / tau
     ).tolist()
     return Moments(mean, first / tau, second / tau**2, power, power_second / tau**2, slope_power)
+
+
+def _piece_edges(shape: HermiteSeries, tau: float) -> tuple[Array, Array]:
+    """Panels on which φ₀(τξ) is one polynomial, away from its bend and short for a Gaussian."""
+    pieces = max(len(shape.table.coefficients), len(shape.slopes.coefficients))
+    edges = np.concatenate(
+        [np.linspace(-RADIUS, RADIUS, pieces + 1) / tau, np.arange(-2 * _CUT, 2 * _CUT + 1) / 2, [0.0, TINY / tau]]
+    )
+    graded = 2.0 ** -np.arange(1.0, 60.0) if shape.kinks else np.zeros(0)
+    edges = np.concatenate([edges, graded * RADIUS / tau, graded])
+    edges = np.unique(np.concatenate([edges, -edges]))
+    edges = edges[np.abs(edges) <= _CUT]
+    return edges[:-1], edges[1:]
+
+
+def _breaks(shape: Shape) -> tuple[float, ...]:
+    """Where integrals over φ₀ are split."""
+    return shape.breaks if isinstance(shape, HermiteSeries) else shape.kinks
 
 
 def expectation(
@@ -265,7 +288,7 @@ def expectation(
         The length over which f varies near 0; panels are graded down to it.
     tolerance : float
         Error relative to E|f|, estimated by halving every panel. A panel that cannot
-        reach it raises :class:`~notsodeep.checks.ConvergenceWarning`.
+        reach it raises :class:`~notsodeep.convergence.ConvergenceWarning`.
 
     Returns
     -------
@@ -331,7 +354,12 @@ def hermite_coefficients(activation: Activation, tau: float, degree: int) -> Arr
 
 def hermite_table(activation: Activation, taus: Array, degree: int) -> Array:
     """Hermite coefficients at several standard deviations > 0: shape (degree + 1, len(taus))."""
-    if not activation.kinks:
+    shape, stretch = activation.shape, activation.stretch
+    if isinstance(shape, HermiteSeries) and np.all(np.abs(stretch * taus - 1) <= 1e-14):  # the series itself
+        known = activation.scale * shape.order(degree + 1)
+        known[0] -= activation.shift
+        return np.repeat(known[:, None], taus.size, axis=1)
+    if not _breaks(shape):
         table = _hermite_by_trapezoid(activation, taus, degree)
         if table is not None:
             return table
@@ -343,7 +371,7 @@ def hermite_table(activation: Activation, taus: Array, degree: int) -> Array:
 
         # the oscillation of h_k has wavelength ~1/√k, resolved by the adaptive panels
         scale = min(1 / (tau * activation.stretch), 1 / math.sqrt(degree + 1))
-        columns.append(expectation(integrand, kinks=np.asarray(activation.kinks) / tau, scale=scale))
+        columns.append(expectation(integrand, kinks=np.asarray(_breaks(shape)) / (stretch * tau), scale=scale))
     return np.stack(columns, axis=1)
 
 
@@ -394,7 +422,7 @@ def slope_power_supremum(activation: Activation) -> float:
 
 
 @lru_cache(maxsize=256)
-def _slope_power_supremum(shape: PiecewiseLinear | Smooth | Custom) -> float:
+def _slope_power_supremum(shape: Shape) -> float:
     if shape.homogeneous:  # does not depend on τ
         return moments(Activation(shape), 1.0).slope_power
 

@@ -18,27 +18,29 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, overload
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import brentq, least_squares
 
 from notsodeep.activations import Activation, PiecewiseLinear, Smooth, activation, activation_names
 from notsodeep.cells import DeepDEQ
-from notsodeep.checks import InputError, choice, count, positive
+from notsodeep.checks import InputError, choice, count, matrix, positive
 from notsodeep.gaussian import moments
-from notsodeep.highdim.coefficients import Weights, coefficients
+from notsodeep.highdim.four_numbers import FourNumbers, coefficients
 from notsodeep.highdim.statistics import Statistics
+from notsodeep.kinds import Kind
 from notsodeep.models import DEQ, Explicit
+from notsodeep.one_layer import SphereMatch, match_on_sphere, spectral_distance, sphere_norm
 
 if TYPE_CHECKING:
     from notsodeep.report.match import Report
 
-__all__ = ["Match", "match"]
+__all__ = ["Match", "SphereMatch", "match"]
 
 Array: TypeAlias = NDArray[Any]
 
@@ -62,7 +64,7 @@ class Match:
     kind : str
         The kernel of the model that was matched.
     tau0 : float
-    target, achieved : Weights
+    target, achieved : FourNumbers
         (c₁, c₂, c₃, d) of the model and of the network.
     model : DEQ, DeepDEQ or Explicit
         What was matched.
@@ -72,18 +74,28 @@ class Match:
     family: str
     kind: str
     tau0: float
-    target: Weights
-    achieved: Weights
+    target: FourNumbers
+    achieved: FourNumbers
     model: DEQ | DeepDEQ | Explicit = field(repr=False)
+    why: str = ""
+
+    @property
+    def reference(self) -> DEQ | DeepDEQ | Explicit:
+        """The model whose kernel is approximated: centred at τ0."""
+        return self.model.centered(self.tau0)
+
+    def distance_on(self, X: ArrayLike) -> float:
+        """‖K̂ − K‖/‖K‖ in the spectral norm on the rows X (n, p), against the kernel of `reference`."""
+        return spectral_distance(self.network, self.reference, self.kind, X)
 
     @property
     def depth(self) -> int:
         return self.network.depth
 
     @property
-    def errors(self) -> Weights:
+    def errors(self) -> FourNumbers:
         """Relative error of each number; where the target is 0, relative to d in the same units."""
-        return Weights(*np.abs(_deviations(self.achieved, self.target, self.tau0)).tolist())
+        return FourNumbers(*np.abs(_deviations(self.achieved, self.target, self.tau0)).tolist())
 
     @property
     def residual(self) -> float:
@@ -150,9 +162,37 @@ class Match:
             f"{verdict} (largest relative error {self.residual:.1e}), family {self.family}, depth {self.depth}",
             f"{'':<4}{'target':>20}{'achieved':>20}{'error':>11}",
         ]
-        for name, goal, value, error in zip(Weights._fields, self.target, self.achieved, self.errors, strict=True):
+        for name, goal, value, error in zip(FourNumbers._fields, self.target, self.achieved, self.errors, strict=True):
             lines.append(f"{name:<4}{goal:>20.12g}{value:>20.12g}{error:>11.1e}")
         return "\n".join(lines)
+
+
+@overload
+def match(
+    model: DEQ | DeepDEQ | Explicit,
+    tau0: float | None = None,
+    stats: Statistics | None = None,
+    kind: str = "ck",
+    family: str | None = None,
+    depth: int | None = None,
+    *,
+    on: Literal["mixture"] = "mixture",
+    kinks: None = None,
+    X: ArrayLike | None = None,
+) -> Match: ...
+
+
+@overload
+def match(
+    model: DEQ | DeepDEQ | Explicit,
+    tau0: float | None = None,
+    stats: Statistics | None = None,
+    kind: str = "ck",
+    *,
+    on: str,
+    kinks: int | None = None,
+    X: ArrayLike | None = None,
+) -> Match | SphereMatch: ...
 
 
 def match(
@@ -162,8 +202,15 @@ def match(
     kind: str = "ck",
     family: str | None = None,
     depth: int | None = None,
-) -> Match:
-    """Find an explicit network with the same (c₁, c₂, c₃, d), hence the same kernel up to O(n^−1/2).
+    *,
+    on: str = "mixture",
+    kinks: int | None = None,
+    X: ArrayLike | None = None,
+) -> Match | SphereMatch:
+    """Find an explicit network with the same (c₁, c₂, c₃, d), or, on a sphere, with the same kernel.
+
+    Equal numbers make equal kernels up to O(n^−1/2) on high-dimensional mixtures. On rows of equal norm one hidden
+    layer has exactly the kernel of the model, for every n and p.
 
     Parameters
     ----------
@@ -184,10 +231,18 @@ def match(
         Chosen automatically when absent.
     depth : int, optional
         Number of layers; as few as possible when absent.
+    on : {"mixture", "sphere", "auto"}
+        ``"sphere"`` designs one layer for rows of norm τ0 (:mod:`notsodeep.one_layer`); ``"auto"`` tries both on X and
+        keeps the closer, and ``why`` says so.
+    kinks : int, optional
+        On a sphere: a piecewise-linear activation with at most this many kinks instead of the exact one.
+    X : array (n, p), optional
+        The rows, in place of τ0: root mean square of their norms. On a sphere these must be equal, unless the kernel
+        is homogeneous in them.
 
     Returns
     -------
-    Match
+    Match, or SphereMatch on a sphere
         ``exact`` says whether all four numbers agree; otherwise it is the closest network
         found, and ``missed`` names what it misses. Numbers below 1e-13 of d, in the same
         units, count as 0.
@@ -201,18 +256,39 @@ def match(
     >>> m = nsd.match(nsd.DEQ("relu", recurrent=0.2, input=0.8), tau0=1.0)
     >>> m.exact, m.family, m.depth
     (True, 'leaky_relu', 2)
+    >>> m = nsd.match(nsd.DEQ("relu", recurrent=0.2, input=0.8, bias=0.5), tau0=1.0, kind="ntk", on="sphere")
+    >>> m.exact, m.family, m.depth
+    (True, 'hermite', 1)
     """
     if not isinstance(model, DEQ | DeepDEQ | Explicit):
         raise InputError(f"model={model!r} cannot be matched; pass a DEQ, a DeepDEQ or an Explicit")
-    if (tau0 is None) == (stats is None):
-        raise InputError("pass exactly one of tau0 and stats, so that the scale of the data is known")
+    choice(on, ("mixture", "sphere", "auto"), "on")
+    if (tau0 is not None) + (stats is not None) + (X is not None) != 1:
+        raise InputError("pass exactly one of tau0, stats and X, so that the scale of the data is known")
+    if kinks is not None:
+        count(kinks, "kinks")
+    if on != "mixture":
+        for name, given in (("family", family), ("depth", depth)):
+            if given is not None:
+                raise InputError(f"{name}={given!r} is for on='mixture'; on a sphere there is one layer")
+        kind = choice(kind, model.kinds, "kind")
+    elif kinks is not None:
+        raise InputError(f"kinks={kinks!r} is for on='sphere'; use family='piecewise_linear'")
+    if on == "auto":
+        if X is None:
+            raise InputError("on='auto' looks at the rows; pass X")
+        return _closer(model, kind, kinks, X)
+    if X is not None:
+        tau0 = sphere_norm(X, model) if on == "sphere" else _root_mean_square(X)
     if stats is not None and not isinstance(stats, Statistics):
         raise InputError(f"stats={stats!r} must come from Mixture.statistics or estimate_statistics")
     tau0 = positive(tau0, "tau0") if stats is None else stats.tau0
+    if on == "sphere":
+        return match_on_sphere(model, tau0, kind, kinks)
     kind = choice(kind, model.kinds, "kind")
-    own = model.activations[0] if isinstance(model, Explicit) else model.recursion().activations[-1]
+    own = model.activation if isinstance(model, DEQ) else model.activations[0]
     target = coefficients(model, tau0).weights(kind)
-    problem = _Problem(target, tau0, "ck" if kind in ("ck", "nngp") else "ntk")
+    problem = _Problem(target, tau0, Kind.of(kind).explicit)
     if depth is not None:
         depth = count(depth, "depth")
     if family is not None:
@@ -236,6 +312,25 @@ def match(
         best = problem.finish("identity", [activation("identity")] * (depth or 1), kind, model)
     assert best is not None
     return best
+
+
+def _root_mean_square(X: ArrayLike) -> float:
+    return math.sqrt(float(np.mean(np.square(matrix(X, "X")).sum(axis=1))))
+
+
+def _closer(model: DEQ | DeepDEQ | Explicit, kind: str, kinks: int | None, X: ArrayLike) -> Match | SphereMatch:
+    """Both designs on these rows; the closer one, and why."""
+    tau0 = _root_mean_square(X)
+    sphere = match_on_sphere(model, tau0, kind, kinks)
+    single = sphere.distance_on(X)
+    if isinstance(model, DEQ) and model.bias:
+        return replace(sphere, why=f"sphere: {single:.1e} away on X; a mixture match needs bias=0")
+    mixture = match(model, tau0=tau0, kind=kind)
+    double = mixture.distance_on(X)
+    text = f"{single:.1e} away on X against {double:.1e} for the mixture match (each from the model it replaces)"
+    if single <= double:
+        return replace(sphere, why=f"sphere: {text}")
+    return replace(mixture, why=f"mixture: the one-layer network is {text}")
 
 
 # --- one-layer families: parameters → activation, in units of the input's standard deviation τ ----
@@ -306,7 +401,7 @@ _Attempt: TypeAlias = tuple[int, Callable[[], _Named | None]]  # the depth, and 
 class _Problem:
     """The four numbers to reach, at τ₀, by the CK or the NTK of an explicit network."""
 
-    target: Weights
+    target: FourNumbers
     tau0: float
     kind: str
 
@@ -404,7 +499,7 @@ class _Problem:
                 weights = self._weights(layers(theta))
             except _DEGENERATE:
                 return np.full(4, 1e6)
-            scaled = Weights(*(self._scale2(weights) * weight for weight in weights))
+            scaled = FourNumbers(*(self._scale2(weights) * weight for weight in weights))
             return np.clip(_deviations(scaled, self.target, self.tau0), -1e6, 1e6)
 
         best, smallest = np.concatenate([family.starts[0] for family in families]), math.inf
@@ -423,7 +518,7 @@ class _Problem:
 
     # networks -----------------------------------------------------------------------------
 
-    def _weights(self, layers: _Layers) -> Weights:
+    def _weights(self, layers: _Layers) -> FourNumbers:
         return coefficients(Explicit(self._gauged(layers)), self.tau0).weights(self.kind)
 
     def _gauged(self, layers: _Layers) -> _Layers:
@@ -437,7 +532,7 @@ class _Problem:
             gauged.append(scaled)
         return gauged
 
-    def _scale2(self, weights: Weights) -> float:
+    def _scale2(self, weights: FourNumbers) -> float:
         """The squared scale of the last layer that meets c₁, or c₃ for an even φ, or else d."""
         sizes = np.array(weights) * [self.tau0**2, self.tau0**4, self.tau0**4, 1.0]
         for index in (0, 2):
@@ -478,7 +573,7 @@ def _name(phi: Activation) -> str:
 _PASS = math.erf(1 / math.sqrt(2))  # P(|ξ| < 1): E[σ'] of the odd family vanishes at slope −_PASS/(1 − _PASS)
 
 
-def _deviations(achieved: Weights, target: Weights, tau0: float) -> Array:
+def _deviations(achieved: FourNumbers, target: FourNumbers, tau0: float) -> Array:
     """(achieved − target)/target; a target of 0 is replaced by d in the same units."""
     units = np.array([target.d / tau0**2, target.d / tau0**4, target.d / tau0**4, target.d])
     goal = np.array(target)

@@ -15,6 +15,7 @@ from notsodeep import files
 from notsodeep.activations import Activation, moderate
 from notsodeep.checks import InputError, choice, count, nonnegative, positive, real
 from notsodeep.gaussian import moments, slope_power_supremum
+from notsodeep.kinds import Kind
 from notsodeep.reading import json_file
 from notsodeep.recursion import ActivationLike, Layer, Recursion, varying
 
@@ -104,6 +105,12 @@ class KernelMethods:
 
         return kernel_diag(cast("DEQ | Explicit", self), X, kind=kind, **options)
 
+    def on_sphere(self, kind: str = "ntk", norm: float = 1.0, depth: int | None = None) -> Any:
+        """The kernel of rows of equal norm as a function of their cosine; see :func:`notsodeep.kernels.on_sphere`."""
+        from notsodeep.kernels.sphere import on_sphere
+
+        return on_sphere(cast("DEQ | Explicit", self), kind, norm, depth)
+
 
 class Description:
     """Shared by the dataclasses below: dictionaries and JSON files."""
@@ -155,7 +162,7 @@ class DEQ(KernelMethods, Description):
     input: float
     bias: float = 0.0
 
-    kinds: ClassVar[tuple[str, ...]] = ("ck", "nngp", "ntk", "ntk_frozen_input", "ntk_injected")
+    kinds: ClassVar[tuple[str, ...]] = tuple(kind.label for kind in Kind)
     """Names of its kernels."""
 
     def __init__(self, activation: ActivationLike, recurrent: float, input: float, bias: float = 0.0) -> None:
@@ -180,6 +187,11 @@ class DEQ(KernelMethods, Description):
         if depth is None:
             return Recursion((layer,), closed=True)
         return Recursion((Layer(self.activation, 0.0, 1.0), *[layer] * depth), closed=False)
+
+    @property
+    def layers(self) -> tuple[Layer, ...]:
+        """Its one layer, as a cell would have it."""
+        return self.recursion().layers
 
     def fixed_variance(self, drive: float, *, centered: bool = False) -> float:
         """q = σ_a² E[φ(√q ξ)²] + drive, the pre-activation variance of a sample.
@@ -223,6 +235,9 @@ class Explicit(KernelMethods, Description):
         σ_1, σ_2, …
     bias : float or sequence of floats
         Variance of the biases, of all layers or of each.
+    normalize : float, optional
+        Rows enter as normalize·x/‖x‖, and the last hidden layer is multiplied by ‖x‖/normalize, so that
+        K(cx, y) = c K(x, y) for c > 0. Rows enter as they are when absent.
 
     Examples
     --------
@@ -236,11 +251,17 @@ class Explicit(KernelMethods, Description):
 
     activations: tuple[Activation, ...]
     bias: tuple[float, ...] = ()
+    normalize: float | None = None
 
     kinds: ClassVar[tuple[str, ...]] = ("ck", "ntk")
     """Names of its kernels."""
 
-    def __init__(self, activations: Sequence[ActivationLike], bias: float | Sequence[float] = 0.0) -> None:
+    def __init__(
+        self,
+        activations: Sequence[ActivationLike],
+        bias: float | Sequence[float] = 0.0,
+        normalize: float | None = None,
+    ) -> None:
         if isinstance(activations, str | Activation) or callable(activations):
             activations = [activations]
         layers = tuple(varying(layer, f"activations[{k}]") for k, layer in enumerate(activations))
@@ -252,9 +273,10 @@ class Explicit(KernelMethods, Description):
                 f"bias has {len(values)} entries for {len(layers)} layers; pass one number, or one a layer"
             )
         _set(self, activations=layers, bias=tuple(nonnegative(b, f"bias[{k}]") for k, b in enumerate(values)))
+        _set(self, normalize=None if normalize is None else positive(normalize, "normalize"))
 
     def recursion(self, depth: int | None = None) -> Recursion:
-        """One line a layer, from the input to the last layer; `depth` must be None."""
+        """One line a layer, from the (normalised) input to the last layer; `depth` must be None."""
         assert depth is None
         first = Layer(self.activations[0], 0.0, 1.0, self.bias[0])
         later = [Layer(phi, 1.0, 0.0, b) for phi, b in zip(self.activations[1:], self.bias[1:], strict=True)]
@@ -265,25 +287,27 @@ class Explicit(KernelMethods, Description):
         return len(self.activations)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return a JSON-ready description, as 0.1 wrote it where there is no bias."""
-        found = super().to_dict()
-        return found if any(self.bias) else {key: value for key, value in found.items() if key != "bias"}
+        """Return a JSON-ready description, as 0.1 wrote it where there is neither bias nor normalisation."""
+        absent = {"bias": not any(self.bias), "normalize": self.normalize is None}
+        return {key: value for key, value in super().to_dict().items() if not absent.get(key)}
 
     def centered(self, tau0: float) -> Explicit:
         """Return the network with every layer centred: E[σ_l(τ_{l−1}ξ)] = 0."""
-        layers, tau = [], positive(tau0, "tau0")
         if any(self.bias):
             raise InputError(f"bias={self.bias}: the high-dimensional theory needs bias=0")
+        layers, tau = [], positive(tau0, "tau0") if self.normalize is None else self.normalize
         for layer in self.activations:
             layers.append(layer - moments(layer, tau).mean)
             tau = math.sqrt(moments(layers[-1], tau).power)
             if tau == 0:
                 raise InputError(f"activation {layer} is constant; the signal dies after it")
-        return Explicit(layers)
+        return Explicit(layers, normalize=self.normalize)
 
     def __str__(self) -> str:
         layers = " → ".join(str(layer) for layer in self.activations)
-        return f"Explicit({layers}{f', bias={list(self.bias)}' if any(self.bias) else ''})"
+        bias = f", bias={list(self.bias)}" if any(self.bias) else ""
+        radial = "" if self.normalize is None else f", normalize={self.normalize:.6g}"
+        return f"Explicit({layers}{bias}{radial})"
 
 
 @dataclass(frozen=True)
@@ -348,7 +372,7 @@ class ConvDEQ(Description):
         )
 
 
-def load_model(path: str | Path) -> DEQ | Explicit | ConvDEQ:
+def load_model(path: str | Path) -> Any:
     """Read a model written by ``model.save(path)`` (JSON, no code is executed)."""
     try:
         content = json_file(path)
@@ -359,7 +383,7 @@ def load_model(path: str | Path) -> DEQ | Explicit | ConvDEQ:
     return model_from_dict(content, str(path))
 
 
-def model_from_dict(content: Any, origin: str = "description") -> DEQ | Explicit | ConvDEQ:
+def model_from_dict(content: Any, origin: str = "description") -> Any:
     """Rebuild a model from ``model.to_dict()``."""
     name = content.get("model") if isinstance(content, Mapping) else None
     if not isinstance(name, str) or name not in _MODELS:

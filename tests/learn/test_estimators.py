@@ -115,7 +115,7 @@ def test_gaussian_process() -> None:
 
 
 def test_copies_of_rows_change_nothing_but_the_size() -> None:
-    """Weights count copies, also in the likelihood and in probabilities."""
+    """FourNumbers count copies, also in the likelihood and in probabilities."""
     copies = np.repeat(np.arange(60), RNG.integers(1, 4, 60))
     noise = 0.1 * RNG.standard_normal((len(copies), 2))
     machine = DEQKernelRegressor(kind="ck", ridge=0.05, normalize="none").fit(X[copies], Y[copies] + noise)

@@ -11,7 +11,7 @@ import torch
 import notsodeep as nsd
 from notsodeep import nn
 from notsodeep.checks import InputError
-from notsodeep.nn.certificate import Norms, ReluWeights, condition, gradients
+from notsodeep.nn.ling23.condition import Norms, ReluWeights, condition, gradients
 
 
 def on_sphere(n: int, d: int, seed: int = 0) -> torch.Tensor:
@@ -100,7 +100,7 @@ def test_the_best_delta_beats_every_other_one():
     norms = Norms(W=0.3, U=2.0, a=0.05, X=3.0, error=0.01)
     best = condition(500.0, norms)
     worst = min(line.margin for line in best.inequalities)
-    from notsodeep.nn.certificate import _at_delta
+    from notsodeep.nn.ling23.condition import _at_delta
 
     for delta in np.geomspace(1e-5, 0.69, 300):
         assert min(line.margin for line in _at_delta(500.0, norms, float(delta)).inequalities) <= worst * (1 + 1e-6)

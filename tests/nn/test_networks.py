@@ -12,7 +12,8 @@ import torch
 
 import notsodeep as nsd
 from notsodeep import nn
-from notsodeep.checks import ConvergenceWarning, InputError
+from notsodeep.checks import InputError
+from notsodeep.convergence import ConvergenceWarning
 from notsodeep.nn.initialization import INITIALIZATIONS, spectral_norm
 
 DEQ = nsd.DEQ("relu", recurrent=0.2, input=0.8)

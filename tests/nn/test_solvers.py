@@ -10,7 +10,8 @@ import torch
 
 import notsodeep as nsd
 from notsodeep import nn
-from notsodeep.checks import ConvergenceWarning, InputError, NotConvergedError
+from notsodeep.checks import InputError, NotConvergedError
+from notsodeep.convergence import ConvergenceWarning
 from notsodeep.nn.fixed_point import relative_residuals, solve
 from notsodeep.nn.implicit import Adjoint
 from notsodeep.nn.solvers import SOLVERS, gmres, stepper

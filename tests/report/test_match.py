@@ -67,6 +67,16 @@ def test_without_data_and_with_progress(tmp_path: Path, capsys: pytest.CaptureFi
     ]
 
 
+def test_a_cell_of_two_layers(tmp_path: Path) -> None:
+    layers = [nsd.Layer("relu", recurrent=0.3, input=0.7), nsd.Layer("tanh", recurrent=0.4, input=0.4)]
+    match = nsd.match(nsd.DeepDEQ(layers), tau0=1.0)
+    page = match.report(tmp_path / "out", X, Y).page.read_text(encoding="utf-8")
+    assert "layer 2: " in page
+    assert "implicit layer 2: φ₂" in page
+    assert page.count('class="plot"') == 2 + match.depth + 3 + 3 + 2
+    assert nsd.load_model(tmp_path / "out" / "network.json") == match.network
+
+
 def test_both_networks_are_trained(tmp_path: Path) -> None:
     pytest.importorskip("torch")
     found = MATCH.report(tmp_path / "out", X, Y)

@@ -124,7 +124,9 @@ def test_all_pairs_where_they_are_few(unlabelled: Study) -> None:
 @pytest.mark.parametrize(("p", "told"), [(10, True), (20, False)])
 def test_few_features_are_told(p: int, told: bool) -> None:
     found = study(data.Data("thin", RNG.normal(size=(60, p))))
-    assert views.caveat(found) == ("p/n = 0.17 is small: only the large eigenvalues follow the theory" if told else "")
+    assert views.few_features(found) == (
+        "p/n = 0.17 is small: only the large eigenvalues follow the theory" if told else ""
+    )
 
 
 def test_ridges(digits: Study, unlabelled: Study) -> None:

@@ -216,7 +216,7 @@ def test_a_scheduler_that_does_not_answer_is_one_clear_line(monkeypatch: pytest.
     "address", ["", "tcp://", "foo://x:1", "/etc/passwd", "ucx://1.2.3.4:1", "tcp://[::1", "a b:1", "x"]
 )
 def test_what_is_no_address_is_refused_at_once(address: str) -> None:
-    with pytest.raises(InputError, match="is no address; pass tcp://host:port"), distributed.connect(address):
+    with pytest.raises(InputError, match="is no address; pass tcp://host:port"), distributed.connected(address):
         pass
 
 
@@ -224,6 +224,6 @@ def test_no_file_and_no_setting_names_a_cluster(tmp_path: Path, monkeypatch: pyt
     """Without --scheduler nothing is asked, whatever Dask's own settings say."""
     monkeypatch.setenv("DASK_SCHEDULER_ADDRESS", "tcp://127.0.0.1:1")
     monkeypatch.setattr("distributed.Client", None)
-    with distributed.connect(None) as client:
+    with distributed.connected(None) as client:
         assert client is None
     assert verify(compute(problems.source(50), tmp_path / "K.zarr").path).sound

@@ -543,7 +543,7 @@ import filelock
 assert filelock.FileLock is filelock.SoftFileLock, "not a platform without fcntl"
 import numpy as np
 import notsodeep as nsd
-source = nsd.kernels.blocks(nsd.DEQ("relu", 0.2, 0.8), np.load(sys.argv[1]), kind="ntk")
+source = nsd.kernels.kernel_matrix(nsd.DEQ("relu", 0.2, 0.8), np.load(sys.argv[1]), kind="ntk")
 def stop(done, total):
     print(done, flush=True)
     time.sleep(600 if done == 3 and "stop" in sys.argv else 0)

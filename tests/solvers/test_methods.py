@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 from tests.solvers.matrices import MATRICES, decaying, outlier, wishart
 
 import notsodeep as nsd
-from notsodeep.checks import ConvergenceWarning, InputError
+from notsodeep.checks import InputError
+from notsodeep.convergence import ConvergenceWarning
 from notsodeep.kernels import KernelBlocks, KernelMatrix, MatrixBlocks
 from notsodeep.resources import available_memory
 from notsodeep.solvers import CG, Auto, Cholesky, NotPositiveDefiniteError, Nystrom, conjugate_gradients, solve

@@ -9,7 +9,7 @@ import pytest
 
 import notsodeep as nsd
 from notsodeep import data
-from notsodeep.study import Study, kernels
+from notsodeep.study import Study, comparable, compare, kernels
 
 RNG = np.random.default_rng(0)
 DEQ = nsd.DEQ("relu", 0.2, 0.8)
@@ -50,6 +50,15 @@ def test_only_a_deq_is_studied() -> None:
     compressed = nsd.match(nsd.Explicit(["relu"] * 3), tau0=1.0)
     with pytest.raises(nsd.InputError, match="is no DEQ"):
         Study.of(compressed)
+
+
+def test_a_cell_is_studied_too() -> None:
+    layers = [nsd.Layer("relu", recurrent=0.3, input=0.7), nsd.Layer("tanh", recurrent=0.4, input=0.4)]
+    found = Study.of(nsd.match(nsd.DeepDEQ(layers), tau0=1.0), mixture(200, 250), progress=False)
+    assert found.matched.error < 0.2 * min(entry.error for entry in found.baselines)
+    assert not comparable(found)
+    with pytest.raises(nsd.InputError, match="no DEQ of one layer"):
+        compare(found)
 
 
 def test_progress_names_every_kernel() -> None:

@@ -23,6 +23,7 @@ from notsodeep.commands.console import (
     say,
     wrapped,
 )
+from notsodeep.models import load_model
 
 TASKS = ("classify", "regress")
 
@@ -37,6 +38,9 @@ def fit(
     input: Annotated[float, typer.Option(help="Variance σ_b² of the input weights.")] = 0.25,
     bias: Annotated[float, typer.Option(help="Variance σ_0² of the bias.")] = 0.5,
     kind: Annotated[str, typer.Option(help="ck, nngp, ntk, ntk_frozen_input or ntk_injected.")] = "ntk_injected",
+    cell: Annotated[
+        Path | None, typer.Option(help="A file of a cell of several layers, in place of φ and its variances.")
+    ] = None,
     ridge: Annotated[str, typer.Option(help="A number, numbers to choose from (0.001,0.1,1), loo or gcv.")] = "0.001",
     normalize: Annotated[str, typer.Option(help="Rows: unit norm (unit), centred and scaled (center), none.")] = "unit",
     dtype: Annotated[str | None, typer.Option(help="float64 or float32; that of the data by default.")] = None,
@@ -72,6 +76,7 @@ def fit(
         dtype=dtype,
         solver=solver_with(solver, directory=directory, client=scheduler),
         progress=False,
+        cell=None if cell is None else load_model(cell),
     )
     new_file(out, force=force)
     loaded = data.subsample(data.load(source), limit, seed)

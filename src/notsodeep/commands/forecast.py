@@ -28,7 +28,9 @@ def forecast(
     param: Annotated[list[str] | None, typer.Option(help="A parameter of φ, as name=value; repeat.")] = None,
     recurrent: Annotated[float, typer.Option(help="Variance σ_a² of the recurrent weights.")] = 0.2,
     input: Annotated[float, typer.Option(help="Variance σ_b² of the input weights.")] = 0.8,
-    model: Annotated[Path | None, typer.Option(help="A model file, in place of the four options above.")] = None,
+    model: Annotated[
+        Path | None, typer.Option("--model", "--cell", help="A model file in place of the four options above.")
+    ] = None,
     kind: Annotated[str, typer.Option(help="ck, nngp, ntk, ntk_frozen_input or ntk_injected.")] = "ck",
     width: Annotated[
         list[int] | None, typer.Option(help="Readout of a random network of this width; repeat for each hidden layer.")

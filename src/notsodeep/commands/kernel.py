@@ -29,7 +29,9 @@ def kernel(
     recurrent: Annotated[float, typer.Option(help="Variance σ_a² of the recurrent weights.")] = 0.2,
     input: Annotated[float, typer.Option(help="Variance σ_b² of the input weights.")] = 0.8,
     bias: Annotated[float, typer.Option(help="σ_0²")] = 0.0,
-    model: Annotated[Path | None, typer.Option(help="A model file, in place of the five options above.")] = None,
+    model: Annotated[
+        Path | None, typer.Option("--model", "--cell", help="A model file in place of the five options above.")
+    ] = None,
     kind: Annotated[str, typer.Option(help="ck, nngp, ntk, ntk_frozen_input or ntk_injected.")] = "ck",
     dtype: Annotated[str, typer.Option(help="float64 or float32.")] = "float64",
     limit: Limit = None,

@@ -22,8 +22,8 @@ from notsodeep.commands.console import (
     wrapped_reason,
 )
 from notsodeep.matching import match as design
-from notsodeep.models import DEQ
-from notsodeep.study import Study, caveat
+from notsodeep.models import DEQ, load_model
+from notsodeep.study import Study, closer_network
 
 _REPORT_HELP = (
     "Write a page, pictures, numbers and the network into this directory. An earlier report there is replaced; "
@@ -38,6 +38,9 @@ def match(
     param: Annotated[list[str] | None, typer.Option(help="A parameter of φ, as name=value; repeat.")] = None,
     recurrent: Annotated[float, typer.Option(help="Variance σ_a² of the recurrent weights.")] = 0.2,
     input: Annotated[float, typer.Option(help="Variance σ_b² of the input weights.")] = 0.8,
+    cell: Annotated[
+        Path | None, typer.Option(help="A model file (a cell of several layers, say) in place of the four above.")
+    ] = None,
     data: Annotated[str | None, typer.Option(help=DATA)] = None,
     limit: Limit = 2000,
     tau0: Annotated[float, typer.Option(help="Root mean square of ‖x‖, when there is no data.")] = 1.0,
@@ -55,7 +58,7 @@ def match(
     json: Json = False,
 ) -> None:
     """Design the shallow explicit network that behaves like a deep equilibrium model."""
-    deq = DEQ(parse_activation(activation, param or []), recurrent, input)
+    deq: Any = load_model(cell) if cell else DEQ(parse_activation(activation, param or []), recurrent, input)
     loaded = None if data is None else datasets.subsample(datasets.load(data), limit)
     scale = tau0 if loaded is None else 1.0  # data is scaled so
     with progress("designing the explicit network", quiet=json) as step:
@@ -118,7 +121,7 @@ def describe(content: Mapping[str, Any]) -> list[Any]:
         "",
         table("\n".join(wrapped(None, title)), ("explicit network", "as it is", "best rescaled"), errors),
     ]
-    if closer := caveat(content["closeness"]):
+    if closer := closer_network(content["closeness"]):
         parts += wrapped("but", f"{closer}: four numbers do not say all about a kernel at this dimension")
     if forecast := content.get("forecast"):
         parts += ["", *wrapped("forecast", _forecast(forecast))]

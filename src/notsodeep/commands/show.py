@@ -12,7 +12,7 @@ from notsodeep.checks import InputError
 from notsodeep.commands.console import Json, emit, number, say, table, wrapped_reason
 from notsodeep.commands.match import describe
 from notsodeep.gaussian import moments
-from notsodeep.models import Explicit, model_from_dict
+from notsodeep.models import DEQ, ConvDEQ, Explicit, model_from_dict
 from notsodeep.reading import json_file
 
 
@@ -33,7 +33,7 @@ def show(
         say(*found)
         return
     model = model_from_dict(content, str(file))
-    layers = model.activations if isinstance(model, Explicit) else (model.activation,)
+    layers = (model.activation,) if isinstance(model, DEQ | ConvDEQ) else model.activations
     content = {**model.to_dict(), "text": str(model), "formulas": [str(layer) for layer in layers]}
     if not isinstance(model, Explicit):
         content["well_posed"] = bool(model.well_posed)

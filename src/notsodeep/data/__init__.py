@@ -9,10 +9,10 @@ import numpy as np
 from notsodeep.checks import InputError, nearest
 from notsodeep.data.catalog import CATALOG, Fetched, FetchError, cache_folder, read
 from notsodeep.data.catalog import fetch as _fetch
+from notsodeep.data.dataset import Data, Parts, subsample
 from notsodeep.data.files import ENDINGS, read_path
 from notsodeep.data.mixtures import draw_mixture
 from notsodeep.data.preparation import Preparation, center_and_scale, prepare
-from notsodeep.data.samples import Data, Parts, subsample
 from notsodeep.progress import Progress
 
 __all__ = [

@@ -15,8 +15,8 @@ import platformdirs
 from notsodeep import files
 from notsodeep.checks import InputError
 from notsodeep.data import sources
+from notsodeep.data.dataset import Data
 from notsodeep.data.formats import ImageSet, pixels
-from notsodeep.data.samples import Data
 from notsodeep.data.sources import CIFAR_FILES, IDX_FILES, Source
 from notsodeep.progress import Progress, reporter
 from notsodeep.reading import Npz, json_text

@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from notsodeep.checks import InputError, MissingExtraError, matrix
+from notsodeep.data.dataset import Data
 from notsodeep.data.formats import cifar_records, idx, pixels
-from notsodeep.data.samples import Data
 from notsodeep.extras import need
 from notsodeep.reading import Npz, affordable, content, npy_file, regular
 

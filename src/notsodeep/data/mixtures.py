@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from notsodeep.checks import InputError, count, nearest
-from notsodeep.data.samples import Data
+from notsodeep.data.dataset import Data
 from notsodeep.highdim import Mixture
 
 __all__ = ["draw_mixture"]

@@ -1,27 +1,30 @@
 """High-dimensional equivalents of wide networks on mixture data."""
 
-from notsodeep.highdim.coefficients import (
-    DEQCoefficients,
-    ExplicitCoefficients,
-    Weights,
-    coefficients,
-)
+from notsodeep.deprecation import moved
 from notsodeep.highdim.equivalents import Equivalent, equivalent
 from notsodeep.highdim.forecast import Forecast, forecast
+from notsodeep.highdim.four_numbers import (
+    CellCoefficients,
+    DEQCoefficients,
+    ExplicitCoefficients,
+    FourNumbers,
+    coefficients,
+)
+from notsodeep.highdim.limiting import Spectrum, spectrum
 from notsodeep.highdim.mixture import Mixture
 from notsodeep.highdim.mixture_file import load_mixture
-from notsodeep.highdim.spectrum import Spectrum, spectrum
 from notsodeep.highdim.statistics import Statistics, estimate_statistics
 
 __all__ = [
+    "CellCoefficients",
     "DEQCoefficients",
     "Equivalent",
     "ExplicitCoefficients",
     "Forecast",
+    "FourNumbers",
     "Mixture",
     "Spectrum",
     "Statistics",
-    "Weights",
     "coefficients",
     "equivalent",
     "estimate_statistics",
@@ -29,3 +32,5 @@ __all__ = [
     "load_mixture",
     "spectrum",
 ]
+
+__getattr__ = moved(__name__, {"Weights": "notsodeep:FourNumbers"})

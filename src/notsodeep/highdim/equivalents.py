@@ -13,7 +13,7 @@ from scipy.sparse.linalg import LinearOperator
 
 from notsodeep.cells import DeepDEQ
 from notsodeep.checks import InputError, matrix, nonnegative, warn_convergence
-from notsodeep.highdim.coefficients import Weights, coefficients
+from notsodeep.highdim.four_numbers import FourNumbers, coefficients
 from notsodeep.highdim.statistics import Statistics
 from notsodeep.models import DEQ, Explicit
 
@@ -30,7 +30,7 @@ class Equivalent:
 
     Attributes
     ----------
-    weights : Weights
+    weights : FourNumbers
         (c₁, c₂, c₃, d); δ = d − τ₀²c₁.
     X : array (n, p)
     V : array (n, K+1)
@@ -39,7 +39,7 @@ class Equivalent:
         δ.
     """
 
-    weights: Weights
+    weights: FourNumbers
     X: Array = field(repr=False)
     V: Array = field(repr=False)
     A: Array = field(repr=False)

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from notsodeep.activations import Activation
 from notsodeep.checks import InputError, count
 from notsodeep.gaussian import expectation, moments
-from notsodeep.highdim.coefficients import DEQCoefficients, coefficients
 from notsodeep.highdim.fixed_point import Population, Resolved, solve
+from notsodeep.highdim.four_numbers import DEQCoefficients, coefficients
 from notsodeep.highdim.ridge import Response, scores
 from notsodeep.highdim.statistics import Statistics
 from notsodeep.models import DEQ, Explicit

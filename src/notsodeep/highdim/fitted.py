@@ -190,6 +190,8 @@ def held_out(
         rows = order[samples.labels[order] == a]
         place[rows] = (np.arange(rows.size) + 0.5) / rows.size
     test, train = order[place[order] < share][:_TEST], order[place[order] >= share][:_TRAIN]
+    if not test.size:
+        raise InputError(f"holdout={share:.3g} holds out none of the {len(order)} samples; pass more, or 0")
     kept = np.bincount(samples.labels[train], minlength=samples.classes.size)
     if kept.min() < 2:
         name = samples.classes[kept.argmin()]

@@ -12,10 +12,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from notsodeep.cells import DeepDEQ
 from notsodeep.checks import InputError, choice
-from notsodeep.highdim.coefficients import Weights, coefficients
 from notsodeep.highdim.curves import Curve, confusion, curve, sample_sizes, target_table
 from notsodeep.highdim.features import FeatureRidge
 from notsodeep.highdim.fitted import Described, HeldOut, Samples, fit, held_out
+from notsodeep.highdim.four_numbers import FourNumbers, coefficients
 from notsodeep.highdim.mixture import Mixture
 from notsodeep.highdim.ridge import KernelRidge, System
 from notsodeep.highdim.validity import outside_theory, warn_outside
@@ -39,7 +39,7 @@ class Forecast:
     Attributes
     ----------
     kind : str
-    weights : Weights
+    weights : FourNumbers
         (c₁, c₂, c₃, d): all that the forecast knows of the network.
     n, ridge : number or array
         Of each point.
@@ -62,7 +62,7 @@ class Forecast:
     """
 
     kind: str
-    weights: Weights
+    weights: FourNumbers
     n: Any
     ridge: Any
     classes: Array
@@ -74,7 +74,7 @@ class Forecast:
     confusion: Array = field(repr=False)
     outside: tuple[str, ...] = ()
     check: HeldOut | None = None
-    _weighed: Callable[[Weights], Curve] | None = field(default=None, repr=False)
+    _weighed: Callable[[FourNumbers], Curve] | None = field(default=None, repr=False)
 
     @property
     def per_class(self) -> Array:
@@ -105,7 +105,7 @@ class Forecast:
         return _plain(np.diagonal(table, axis1=-2, axis2=-1) @ self.proportions)
 
     @cached_property
-    def sensitivity(self) -> Weights:
+    def sensitivity(self) -> FourNumbers:
         """∂ accuracy/∂ log c for each of c₁, c₂, c₃ and d: what a network loses that misses one of them.
 
         Missing c₃ by 1 % changes the accuracy by a hundredth of ``sensitivity.c3``.
@@ -119,7 +119,7 @@ class Forecast:
             ends = (self._weighed(self.weights._replace(**{name: value * (1 + step)})) for step in (_STEP, -_STEP))
             up, down = (np.diagonal(one.confusion, axis1=-2, axis2=-1) @ self.proportions for one in ends)
             changes.append(_plain((up - down) / (2 * _STEP)))
-        return Weights(*changes)
+        return FourNumbers(*changes)
 
     @property
     def _squares(self) -> Array:
@@ -232,7 +232,7 @@ def forecast(
             system = KernelRidge.of(own, part.stats, part.population)
         return curve(system, size, levels, goals)
 
-    def weighed(weights: Weights) -> Curve:
+    def weighed(weights: FourNumbers) -> Curve:
         return curve(KernelRidge.of(weights, known.stats, known.population), found.n, found.ridge, goals)
 
     found = along(known, sizes)

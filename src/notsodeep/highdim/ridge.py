@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from notsodeep.checks import InputError
-from notsodeep.highdim.coefficients import Weights
 from notsodeep.highdim.fixed_point import Population, solve
+from notsodeep.highdim.four_numbers import FourNumbers
 from notsodeep.highdim.statistics import Statistics
 
 __all__ = ["KernelRidge", "Response", "System", "scores"]
@@ -62,7 +62,7 @@ class KernelRidge:
     Attributes
     ----------
     population : Population
-    weights : Weights
+    weights : FourNumbers
         (c₁, c₂, c₃, d).
     shift : float
         d − τ₀²c₁.
@@ -75,14 +75,14 @@ class KernelRidge:
     """
 
     population: Population
-    weights: Weights
+    weights: FourNumbers
     shift: float
     low_rank: Array
     norm_variance: Array
     proportions: Array
 
     @staticmethod
-    def of(weights: Weights, stats: Statistics, population: Population) -> KernelRidge:
+    def of(weights: FourNumbers, stats: Statistics, population: Population) -> KernelRidge:
         """The kernel with these weights on the mixture with these statistics."""
         return KernelRidge(
             population,

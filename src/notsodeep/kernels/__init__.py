@@ -13,11 +13,12 @@ from notsodeep.checks import matrix
 from notsodeep.deprecation import moved
 from notsodeep.kernels.conv import ConvBlocks
 from notsodeep.kernels.deliver import deliver
-from notsodeep.kernels.dense import KernelBlocks, Network, check_depth, recursion_of, supported
+from notsodeep.kernels.dense import KernelBlocks, Network, check_depth, radial_samples, recursion_of, supported
 from notsodeep.kernels.info import ConvInfo, KernelInfo
 from notsodeep.kernels.kinds import requested_kinds
 from notsodeep.kernels.matrices import KernelMatrix, MatrixBlocks, precision_of
-from notsodeep.kernels.samples import Samples, exact_diagonal, levels_of
+from notsodeep.kernels.samples import exact_diagonal, levels_of
+from notsodeep.kernels.sphere import SphereKernel, on_sphere
 from notsodeep.models import ConvDEQ
 from notsodeep.progress import Progress, compilation
 
@@ -27,9 +28,11 @@ __all__ = [
     "KernelInfo",
     "KernelMatrix",
     "MatrixBlocks",
+    "SphereKernel",
     "kernel",
     "kernel_diag",
     "kernel_matrix",
+    "on_sphere",
 ]
 
 __getattr__ = moved(__name__, {"Blocks": "notsodeep.kernels:KernelMatrix", "blocks": "notsodeep.kernels:kernel_matrix"})
@@ -132,8 +135,9 @@ def kernel_diag(
     depth = check_depth(model, depth)
     first = matrix(X, "X", finite=False)
     precision = precision_of(dtype, first)
-    samples = Samples.of(first, precision)
+    samples, radius = radial_samples(model, first, precision)
     recursion = recursion_of(model, depth, samples)
     levels = levels_of(recursion, samples)
-    values = [exact_diagonal(recursion, name, levels).astype(precision) for name in kinds]
+    square = 1.0 if radius is None else radius**2
+    values = [(exact_diagonal(recursion, name, levels) * square).astype(precision) for name in kinds]
     return values[0] if isinstance(kind, str) else namedtuple("Kernels", kinds)(*values)

@@ -22,7 +22,7 @@ from notsodeep.models import DEQ, Explicit, require_infinite_width
 from notsodeep.progress import Progress
 from notsodeep.recursion import Recursion
 
-__all__ = ["KernelBlocks", "check_depth", "supported"]
+__all__ = ["KernelBlocks", "check_depth", "radial_samples", "supported"]
 
 Array: TypeAlias = NDArray[Any]
 Network: TypeAlias = DEQ | DeepDEQ | Explicit
@@ -73,8 +73,10 @@ class KernelBlocks(ComputedBlocks):
         if second is not None and second.shape[1] != first.shape[1]:
             raise InputError(f"Y has {second.shape[1]} features but X has {first.shape[1]}; both need the same")
         super().__init__(model, kinds, dtype, first, second)
-        self._left = Samples.of(first, self.dtype)
-        self._right = self._left if second is None else Samples.of(second, self.dtype, "Y")
+        self._left, self._radius = radial_samples(model, first, self.dtype)
+        self._right, self._other = (
+            (self._left, self._radius) if second is None else radial_samples(model, second, self.dtype, "Y")
+        )
         self._recursion = recursion_of(model, self.depth, self._left, self._right)
         self._levels = levels_of(self._recursion, self._left)
         right = self._levels if self.symmetric else levels_of(self._recursion, self._right)
@@ -104,11 +106,14 @@ class KernelBlocks(ComputedBlocks):
         )
 
     def _diagonal_of_each(self) -> list[Array]:
-        return [exact_diagonal(self._recursion, name, self._levels) for name in self.kinds]
+        found = [exact_diagonal(self._recursion, name, self._levels) for name in self.kinds]
+        return found if self._radius is None else [diagonal * self._radius**2 for diagonal in found]
 
     def _fill(self, out: Array, rows: slice, columns: slice, symmetric: bool, progress: Progress) -> Summary:
         left, right = self._left.rows[rows], self._right.rows[columns]
         reports = build(out, left, right, self._plan.over(rows, columns), symmetric=symmetric, progress=progress)
+        if self._radius is not None and self._other is not None:
+            out *= np.multiply.outer(self._radius[rows], self._other[columns]).astype(out.dtype)
         return self._plan.summarise(reports)
 
     def _complaint(self, work: Summary) -> str:
@@ -116,6 +121,17 @@ class KernelBlocks(ComputedBlocks):
         if self._plan.degree:
             return f"{found} ({self._plan.degree} terms); rows that nearly coincide need more with {self.model}"
         return f"{found}; with {self.model} digits are lost when samples are far larger than what its kinks are apart"
+
+
+def radial_samples(model: Network, X: Array, dtype: Any, parameter: str = "X") -> tuple[Samples, Array | None]:
+    """The rows as they enter the network, and the factor of each in its last layer (None: 1)."""
+    samples = Samples.of(X, dtype, parameter)
+    if not isinstance(model, Explicit) or model.normalize is None:
+        return samples, None
+    inverse = np.divide(model.normalize, samples.norm, out=np.zeros(len(samples)), where=samples.norm > 0)
+    rows = samples.exact.astype(np.float64, copy=False) * inverse[:, None]
+    rows[samples.norm == 0, 0] = model.normalize  # any direction: its factor is 0
+    return Samples.of(rows, dtype, parameter), samples.factor * samples.norm / model.normalize
 
 
 def supported(model: Any) -> Network:

@@ -14,22 +14,29 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
+from notsodeep.activations import Activation, HermiteSeries
+from notsodeep.gaussian import moments
 from notsodeep.kernels.arc import Arc
 from notsodeep.kernels.duals import EPSILON, SERIES
 from notsodeep.kernels.hermite import hermite_pass, integrated_pass
 from notsodeep.kernels.kinds import kind_codes
 from notsodeep.kernels.layers import LOOP, OPEN, SINGLE, Chain, Signals, layered_pass, layered_points
 from notsodeep.kernels.passes import arc_pass, polynomial_pass
+from notsodeep.kernels.piecewise import Radii, fit_pieces, piecewise_pass
 from notsodeep.kernels.polynomial import Polynomial, Variable, fit
+from notsodeep.kernels.power_series import PowerSeries
 from notsodeep.kernels.samples import Levels, Samples, exact_diagonal, levels_of
 from notsodeep.kernels.tables import Dual, Series, dual
 from notsodeep.kinds import Kind
 from notsodeep.recursion import Layer, Recursion
 
-__all__ = ["Plan", "choose"]
+__all__ = ["Plan", "choose", "cosine_function"]
 
 Array: TypeAlias = NDArray[Any]
 
+CosineFunction: TypeAlias = Callable[[Array, Array], tuple[Array, float, Array]]
+
+_ACCEPTED = 1e-11  # error of a piecewise polynomial, relative to the diagonal
 _PROBES = 8  # rows whose inner products are formed once more, exactly
 
 
@@ -86,6 +93,7 @@ class Plan:
     variable: str = ""
     degree: int = 0
     rest: Plan | None = None
+    polynomial: Polynomial | None = None
 
     def over(self, rows: slice, columns: slice) -> Callable[[Array, int, int, int, int, bool], Any]:
         """Return the pass for a rectangle; its tiles are counted from the rectangle's corner."""
@@ -269,6 +277,7 @@ def _polynomial_plan(
         lambda results: Summary(residual, total, recomputed=sum(results)),
         variable=str(polynomial.variable),
         degree=polynomial.degree,
+        polynomial=polynomial,
     )
 
 
@@ -285,13 +294,13 @@ def _cosine(
         return None
     dtype = left.rows.dtype
     unit = 1.0 if homogeneous else float(np.mean(lengths[0]))
-    function = _cosine_function(recursion, unit, kinds)
+    function = cosine_function(recursion, unit, kinds)
     smooth = all(not phi.kinks for phi in recursion.activations)
     largest = math.sqrt(2)
     variables = [Variable("t", largest)] if smooth else [Variable("u", largest), Variable("above", largest, largest)]
     polynomial = fit(lambda u, beyond: function(u, beyond)[0], variables, dtype)
     if polynomial is None:
-        return None
+        return _in_pieces(function, left, right, levels, lengths if homogeneous else None, spread)
     rows, exact = [], []
     for samples, length in zip((left, right), lengths, strict=True):
         a = np.divide(1, samples.norm, out=np.zeros_like(length), where=samples.norm > 0)
@@ -309,10 +318,45 @@ def _cosine(
     return _polynomial_plan(polynomial, common, modes, 0.0, largest, residual, error + (0 if homogeneous else spread))
 
 
-def _cosine_function(
-    recursion: Recursion, length: float, kinds: tuple[str, ...]
-) -> Callable[[Array, Array], tuple[Array, float, Array]]:
+def _in_pieces(
+    function: CosineFunction,
+    left: Samples,
+    right: Samples,
+    levels: Sequence[Levels],
+    radii: list[Array] | None,
+    spread: float,
+) -> Plan | None:
+    """The same on short intervals of √(1 − |t|), where one polynomial does not suffice; None where these do not."""
+    fitted = fit_pieces(lambda u, beyond: function(u, beyond)[0], _ACCEPTED)
+    if fitted is None:
+        return None
+    coefficients, error = fitted
+    u = np.linspace(0, math.sqrt(2), 200)
+    found, residual, lost = function(u, math.sqrt(2) - u)
+    cut, rounding = _known(left)
+    sensitivity = _sensitivity(lambda u: function(u, math.sqrt(2) - u)[0], cut, rounding, math.sqrt(2), opposite=True)
+    error += max(level.error for level in levels) + float(np.max(lost / found[:, :1])) + sensitivity
+    error += spread if radii is None else 0.0
+    error += float(np.finfo(left.rows.dtype).eps)
+    sides = [
+        Radii(samples.factor, samples.factor * samples.norm, np.ones(len(samples)) if radii is None else radii[side])
+        for side, samples in enumerate((left, right))
+    ]
+    return Plan(
+        "piecewise polynomial",
+        piecewise_pass,
+        (*_sides(left.exact, right.exact, axis=0), *_sides(*sides), coefficients, cut, rounding),
+        lambda results: Summary(residual, error, recomputed=sum(results)),
+        degree=coefficients.shape[-1] - 1,
+    )
+
+
+def cosine_function(recursion: Recursion, length: float, kinds: tuple[str, ...]) -> CosineFunction:
     """Return (u, √2 − u), u = √(1 − cos) ↦ kernels of two samples of this length, worst residual, bounds of errors."""
+    if not recursion.closed and len(recursion.layers) == 1 and not recursion.layers[0].bias:
+        phi = recursion.activations[0]
+        if isinstance(phi.shape, HermiteSeries) and abs(phi.stretch * length - 1) <= 1e-12:
+            return _series_function(phi, kinds)
     sample = Samples.of(np.array([[length]]), np.dtype(np.float64))
     network = Network.of(recursion, (sample,), (levels_of(recursion, sample),), kinds)
     codes = np.array(kind_codes(kinds))
@@ -324,6 +368,30 @@ def _cosine_function(
         out, lost = np.empty((2, codes.size, gap.size))
         residual = layered_points(network.chain, network.groups[0], codes, length**2, gap, rest, out, lost)
         return out, float(residual), lost
+
+    return values
+
+
+def _series_function(phi: Activation, kinds: tuple[str, ...]) -> CosineFunction:
+    """The kernels of one layer with a Hermite series, on the sphere where its coefficients are the kernel's."""
+    shape = phi.shape
+    assert isinstance(shape, HermiteSeries)
+    series = PowerSeries.of(shape)
+    constant = phi.shift * (phi.shift - 2 * phi.scale * shape.order(1)[0])
+    m = moments(Activation(shape), 1.0)  # of the function itself: what table and tail lose is the difference
+
+    def values(u: Array, beyond: Array) -> tuple[Array, float, Array]:
+        near, far = np.asarray(u, dtype=np.float64) ** 2, np.asarray(beyond) * (2 * math.sqrt(2) - beyond)
+        power, slope = np.empty_like(near), np.empty_like(near)
+        for sign in (1.0, -1.0):
+            mine = (near <= far) == (sign > 0)
+            power[mine], slope[mine] = series((near if sign > 0 else far)[mine], sign)
+        cosine = np.where(near <= far, 1 - near, far - 1)
+        ck = phi.scale**2 * power + constant
+        tangent = np.where(near > 0, slope, m.slope_power)
+        found = np.stack([ck if kind == "ck" else ck + phi.scale**2 * cosine * tangent for kind in kinds])
+        lost = phi.scale**2 * abs(float(series(np.zeros(1), 1.0)[0][0]) - m.power) + 4e-15 * np.abs(found)
+        return found, 0.0, lost
 
     return values
 
@@ -423,10 +491,14 @@ def _diagonal_error(recursion: Recursion, levels: Sequence[Levels], kinds: tuple
     return (1 + gain) * (max(level.error for level in levels) + float(np.finfo(dtype).eps))
 
 
+def _known(left: Samples) -> tuple[float, float]:
+    """How near an end a cosine is computed again from differences, and how well it is known elsewhere."""
+    return 1e-2 if left.rows.dtype == np.float32 else 1e-4, _rounding(left)
+
+
 def _layered(left: Samples, right: Samples, chain: Chain, first: Signals, last: Signals, codes: Array) -> Any:
-    """Arguments of `layered_pass`; a cosine within `cut` of an end is computed again from differences."""
-    cut = 1e-2 if left.rows.dtype == np.float32 else 1e-4
-    return (*_sides(left.exact, right.exact, axis=0), chain, *_sides(first, last), codes, cut, _rounding(left))
+    """Arguments of `layered_pass`."""
+    return (*_sides(left.exact, right.exact, axis=0), chain, *_sides(first, last), codes, *_known(left))
 
 
 def _skippable(series: Series, single: bool, buckets: int = 64) -> Array:

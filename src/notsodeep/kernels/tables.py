@@ -20,7 +20,7 @@ from notsodeep.kernels.pieces import ORDERS
 from notsodeep.kernels.smooth import SMOOTH
 from notsodeep.kernels.tabulate import tabulate
 
-__all__ = ["Dual", "dual"]
+__all__ = ["Dual", "dual", "significant_terms"]
 
 Array: TypeAlias = NDArray[Any]
 
@@ -155,7 +155,7 @@ def _pieces(phi: Activation, shape: PiecewiseLinear, variances: tuple[Array, ...
 
 
 @lru_cache(maxsize=64)
-def _terms(phi: Activation, variance: float, single: bool, most: int) -> tuple[int, Array]:
+def significant_terms(phi: Activation, variance: float, single: bool, most: int) -> tuple[int, Array]:
     """How many Hermite orders matter at this variance (at most `most`), and the squares a_k² computed on the way."""
     goal = 1e-9 if single else 1e-17
     count = min(128, most)
@@ -178,7 +178,7 @@ def _series(phi: Activation, variances: tuple[Array, ...], single: bool) -> Dual
     largest = float(positive.max()) if positive.size else 1.0
     # kinks make the tail algebraic, where more terms help little; otherwise memory is the limit
     most = 512 if phi.kinks else int(np.clip(_MAX_ENTRIES // everything.size // 4 * 4, 512, 4096))
-    terms, tail = _terms(phi, largest, single, most)
+    terms, tail = significant_terms(phi, largest, single, most)
     terms = 4 * -(-max(terms, 4) // 4)
 
     through_zero = float(phi(0.0)) == 0.0

@@ -13,12 +13,12 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
-from notsodeep.checks import InputError, choice, count, nearest, nonnegative, positive
+from notsodeep.checks import InputError, UnknownOptionError, choice, count, nearest, nonnegative, positive
+from notsodeep.data.preparation import Preparation
 from notsodeep.deprecation import old_parameters
 from notsodeep.kernels import KernelMatrix
 from notsodeep.learn import persistence
 from notsodeep.learn.duplicates import Merged, identities, merge
-from notsodeep.learn.preprocessing import Preparation
 from notsodeep.progress import compilation
 from notsodeep.scale.distributed import placed
 from notsodeep.solvers import (
@@ -65,7 +65,7 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
         kinds = [parameter.kind for parameter in inspect.signature(cls.__init__).parameters.values()]
         for name in parameters:
             if name not in (*known, *OLD) and inspect.Parameter.VAR_KEYWORD not in kinds:  # of a subclass
-                raise InputError(f"{cls.__name__} has no parameter {name!r}{nearest(name, known)}")
+                raise UnknownOptionError(f"{cls.__name__} has no parameter {name!r}{nearest(name, known)}")
         return super().__new__(cls)
 
     def _model(self) -> Any:

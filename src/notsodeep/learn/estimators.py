@@ -6,6 +6,8 @@ from typing import Any, TypeAlias
 
 from numpy.typing import NDArray
 
+from notsodeep.cells import DeepDEQ
+from notsodeep.checks import InputError
 from notsodeep.kernels import KernelBlocks, KernelMatrix
 from notsodeep.learn.base import KernelMachine, takes_old_options
 from notsodeep.learn.tasks import KernelClassifier, KernelRegressor
@@ -34,6 +36,7 @@ class _DEQMachine(KernelMachine):
         dtype: Any = None,
         solver: str | Solver = "auto",
         progress: Any = None,
+        cell: DeepDEQ | None = None,
     ) -> None:
         self.activation = activation
         self.recurrent = recurrent
@@ -46,9 +49,14 @@ class _DEQMachine(KernelMachine):
         self.dtype = dtype
         self.solver = solver
         self.progress = progress
+        self.cell = cell
 
-    def _model(self) -> DEQ:
-        return DEQ(self.activation, self.recurrent, self.input, self.bias)
+    def _model(self) -> DEQ | DeepDEQ:
+        if self.cell is None:
+            return DEQ(self.activation, self.recurrent, self.input, self.bias)
+        if not isinstance(self.cell, DeepDEQ):
+            raise InputError(f"cell={self.cell!r} must be a notsodeep.DeepDEQ")
+        return self.cell
 
     def _blocks(self, X: Array, Y: Array | None = None) -> KernelMatrix:
         return KernelBlocks(self.model_, X, Y, kind=self.kind, dtype=self.dtype, depth=self.depth)
@@ -113,6 +121,8 @@ class DEQKernelRegressor(KernelRegressor, _DEQMachine):
         The workers of a solver with a client also compute the predictions.
     progress : bool, callable or None
         See :func:`notsodeep.progress.reporter`.
+    cell : DeepDEQ, optional
+        A cell of several layers in place of the first four parameters; it has the kinds ck, nngp and ntk.
 
     Attributes
     ----------
@@ -129,7 +139,7 @@ class DEQKernelRegressor(KernelRegressor, _DEQMachine):
     log_marginal_likelihood_ : float
         Of the Gaussian process.
     preparation_ : Preparation
-    model_ : DEQ
+    model_ : DEQ or DeepDEQ
 
     Examples
     --------

@@ -13,12 +13,12 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from notsodeep.activations import Activation
 from notsodeep.checks import InputError, choice, count, positive, warn_convergence
+from notsodeep.data.preparation import Preparation
 from notsodeep.deprecation import old_parameters
 from notsodeep.kernels.matrices import precision_of
 from notsodeep.learn import persistence
 from notsodeep.learn.base import prepared_state, restore_preparation
 from notsodeep.learn.persistence import numbers_of
-from notsodeep.learn.preprocessing import Preparation
 from notsodeep.matching import match
 from notsodeep.models import DEQ, Explicit, model_from_dict
 

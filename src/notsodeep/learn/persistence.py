@@ -18,8 +18,9 @@ from numpy.typing import NDArray
 
 from notsodeep import files
 from notsodeep.activations import Activation, activation, activation_names, moderate
+from notsodeep.cells import DeepDEQ
 from notsodeep.checks import InputError, choice, count, matrix, nonnegative, positive, warn_ignored
-from notsodeep.models import DEQ, Explicit
+from notsodeep.models import DEQ, Explicit, model_from_dict
 from notsodeep.reading import Npz, json_text
 from notsodeep.solvers import Solver
 from notsodeep.solvers.preconditioners import PRECONDITIONERS
@@ -144,8 +145,10 @@ def _encode(value: Any, name: str) -> Any:
     if isinstance(value, Solver):
         if type(value) not in _NAMES:
             raise InputError(f"solver={value!r} cannot be written to a file; use one of notsodeep.solvers")
-        options = {option: getattr(value, option) for option in _SOLVER_OPTIONS if option in vars(value)}
+        options = {part: _encode(getattr(value, part), part) for part in _SOLVER_OPTIONS if part in vars(value)}
         return {"name": _NAMES[type(value)], **options}
+    if isinstance(value, DeepDEQ) or (isinstance(value, Explicit) and any(value.bias)):
+        return value.to_dict()
     if isinstance(value, Explicit):
         return [_encode(phi, name) for phi in value.activations]
     if name == "dtype" and value is not None:
@@ -183,6 +186,23 @@ def _activation(value: Any, name: str) -> Any:
     if isinstance(value, Mapping) and list(value) == ["activation"]:
         return Activation.from_dict(value["activation"])
     return choice(value, activation_names(), name)
+
+
+def _activations(value: Any, name: str) -> Any:
+    """Names, activations, or a whole network where it has biases."""
+    if isinstance(value, Mapping) and "model" in value:
+        return _model(Explicit)(value, name)
+    return _activation(value, name) if isinstance(value, str) else _each(_activation)(value, name)
+
+
+def _model(kind: type) -> Check:
+    def checked(value: Any, name: str) -> Any:
+        model = model_from_dict(value, name)
+        if not isinstance(model, kind):
+            raise InputError(f"{name} describes a {type(model).__name__} where a {kind.__name__} belongs")
+        return model
+
+    return checked
 
 
 def _variance(value: Any, name: str) -> float:
@@ -254,7 +274,8 @@ _SOLVER_OPTIONS = ("tol", "max_iter", "memory", "preconditioner", "rank", "seed"
 _NAMES = {kind: name for name, kind in SOLVERS.items()}
 _PARAMETERS: dict[str, Check] = {
     "activation": _activation,
-    "activations": lambda value, name: (_activation if isinstance(value, str) else _each(_activation))(value, name),
+    "activations": _activations,
+    "cell": _optional(_model(DeepDEQ)),
     "recurrent": _variance,
     "input": _variance,
     "bias": _variance,

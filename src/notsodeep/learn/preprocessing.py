@@ -1,7 +1,4 @@
-"""What the theory asks of its inputs: unit norm, τ0 = 1, white, unit pixels.
-
-As scikit-learn transformers, and as the :class:`Preparation` that a kernel machine keeps of its training rows.
-"""
+"""What the theory asks of its inputs, as scikit-learn transformers: unit norm, τ0 = 1, white, unit pixels."""
 
 from __future__ import annotations
 
@@ -15,9 +12,9 @@ from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from notsodeep.checks import InputError, count, matrix, nonnegative
-from notsodeep.data.preparation import NORMALIZATIONS, Preparation, center_and_scale, unit
+from notsodeep.data.preparation import Preparation, center_and_scale, unit
 
-__all__ = ["NORMALIZATIONS", "ZCA", "CenterAndScale", "PixelLift", "PixelNorm", "Preparation", "UnitNorm", "unit"]
+__all__ = ["ZCA", "CenterAndScale", "PixelLift", "PixelNorm", "UnitNorm", "unit"]
 
 Array = NDArray[Any]
 

@@ -13,6 +13,7 @@ from sklearn.base import ClassifierMixin, MultiOutputMixin, RegressorMixin
 from sklearn.utils.multiclass import check_classification_targets
 
 from notsodeep.checks import InputError, positive
+from notsodeep.kinds import Kind
 from notsodeep.learn import persistence
 from notsodeep.learn.base import KernelMachine, evidence
 from notsodeep.learn.duplicates import Merged
@@ -22,7 +23,6 @@ __all__ = ["Calibration", "KernelClassifier", "KernelRegressor"]
 
 Array: TypeAlias = NDArray[Any]
 
-_GAUSSIAN_PROCESSES = ("ck", "nngp")  # prior covariances of a network's output and of its hidden signal
 _CALIBRATION_ROWS = 512  # beyond, a sample of the training rows: it fits one number
 _TILE = 128  # right-hand sides solved at a time
 
@@ -66,7 +66,7 @@ class KernelRegressor(RegressorMixin, MultiOutputMixin, KernelMachine):  # type:
         self._log_likelihood = evidence(self, merged, targets, weight)
 
     def _require_process(self) -> None:
-        if self.kind not in _GAUSSIAN_PROCESSES:
+        if not Kind.of(self.kind).is_process:
             raise InputError(
                 f"kind={self.kind!r} is not the prior of a Gaussian process; use kind='ck' or kind='nngp' for a "
                 "standard deviation or a likelihood"

@@ -9,14 +9,14 @@ except ImportError as error:
     raise missing(error.name or "torch") from None
 
 from notsodeep.nn.activations import TensorActivation
-from notsodeep.nn.bridge import ModuleMatch, match_module
-from notsodeep.nn.certificate import Certificate, certificate, ling23_network
-from notsodeep.nn.descent import Trajectory, descend
 from notsodeep.nn.empirical import empirical_kernel
 from notsodeep.nn.equilibrium import Equilibrium
 from notsodeep.nn.export import export_onnx, load, save
 from notsodeep.nn.fixed_point import SolveReport
+from notsodeep.nn.ling23.condition import Certificate, certificate, ling23_network
+from notsodeep.nn.ling23.descent import Trajectory, descend
 from notsodeep.nn.networks import DEQNet, EffectiveWeights, ExplicitNet
+from notsodeep.nn.recognition import ModuleMatch, match_module
 from notsodeep.nn.training import Epoch, History, fit
 
 __all__ = [

@@ -11,8 +11,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from notsodeep.activations import Activation, Custom, PiecewiseLinear, Smooth, activation
+from notsodeep.activations import Activation, Custom, HermiteSeries, PiecewiseLinear, Smooth, activation
 from notsodeep.checks import InputError, choice
+from notsodeep.nn.series import series_slope, series_value
 
 __all__ = ["TensorActivation"]
 
@@ -127,6 +128,8 @@ class TensorActivation(nn.Module):
         shape = self._initial.shape
         if isinstance(shape, Smooth):
             return _SMOOTH[shape.name][0](x)
+        if isinstance(shape, HermiteSeries):
+            return series_value(x, shape)
         if isinstance(shape, Custom):
             result: Tensor = _NumpyFunction.apply(x, shape)
             return result
@@ -145,6 +148,8 @@ class TensorActivation(nn.Module):
         shape = self._initial.shape
         if isinstance(shape, Smooth):
             return _SMOOTH[shape.name][1](x)
+        if isinstance(shape, HermiteSeries):
+            return series_slope(x, shape)
         if isinstance(shape, Custom):
             return _from_numpy(shape.derivative, x)
         kinks, slopes = self._list("kinks"), self._list("slopes")

@@ -90,16 +90,18 @@ def _deq_layers(net: DEQNet, X: Tensor, kind: str) -> list[Layer]:
 
 def _explicit_layers(net: ExplicitNet, X: Tensor, kind: str) -> list[Layer]:
     check_input(X, net.in_features, net.readout)
-    inputs, slopes = [X], []
+    rows, radius = net.on_sphere(X)
+    factor = 1.0 if radius is None else radius
+    inputs, slopes = [rows], []
     for weight, phi in zip(net.weights, net.activations, strict=True):
         point = inputs[-1] @ weight.t()
         root = weight.shape[0] ** 0.5
         inputs.append(phi(point) / root)
         slopes.append(phi.derivative(point) / root)  # type: ignore[operator]
-    layers: list[Layer] = [(None, [inputs[-1]])]
+    layers: list[Layer] = [(None, [inputs[-1] * factor])]
     if kind == "ck":
         return layers
-    flow = net.readout[:, None, :].expand(-1, X.shape[0], -1)  # ∂f/∂x⁽ˡ⁾, (out, n, m)
+    flow = net.readout[:, None, :].expand(-1, X.shape[0], -1) * factor  # ∂f/∂x⁽ˡ⁾, (out, n, m)
     for k in reversed(range(len(slopes))):
         error = flow * slopes[k]
         layers.append((error, [inputs[k]]))

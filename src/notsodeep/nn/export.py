@@ -16,12 +16,14 @@ import safetensors.torch
 import torch
 
 from notsodeep import files
-from notsodeep.activations import Activation, PiecewiseLinear, Smooth
+from notsodeep.activations import Activation, HermiteSeries, PiecewiseLinear, Smooth
 from notsodeep.checks import InputError, choice, count, warn_convergence
 from notsodeep.extras import need
+from notsodeep.hermite import RADIUS
 from notsodeep.models import DEQ, Explicit, model_from_dict
 from notsodeep.nn.activations import bends, require_registered
 from notsodeep.nn.networks import DEQNet, ExplicitNet
+from notsodeep.nn.series import INTERVALS, parabolas
 from notsodeep.reading import json_text, opened
 
 __all__ = ["export_onnx", "load", "save"]
@@ -180,12 +182,18 @@ def export_onnx(net: ExplicitNet, path: str | Path) -> Path:
     onnx = need("onnx")
     TensorProto, helper, numpy_helper = onnx.TensorProto, onnx.helper, onnx.numpy_helper
     graph = _Graph()
-    value = "x"
+    value, radius = "x", None
+    if net.initial.normalize is not None:
+        norm = graph.add("ReduceL2", "x", axes=[1], keepdims=1)
+        radius = graph.affine(norm, 1 / net.initial.normalize, 0.0)
+        value = graph.add("Div", "x", graph.add("Max", radius, graph.constant(1e-37)))
     for weight, phi in zip(net.weights, net.explicit.activations, strict=True):
         require_registered(phi, "exported to ONNX")
         value = graph.add("MatMul", value, graph.constant(weight.detach().cpu().numpy().T))
         value = graph.activation(phi, value)
         value = graph.add("Mul", value, graph.constant(1 / math.sqrt(weight.shape[0])))
+    if radius is not None:
+        value = graph.add("Mul", value, radius)
     graph.add("MatMul", value, graph.constant(net.readout.detach().cpu().numpy().T), output="y")
     inputs = [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", net.in_features])]
     outputs = [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["batch", net.out_features])]
@@ -229,6 +237,8 @@ class _Graph:
             value = self._piecewise(phi.shape, value)
         elif isinstance(phi.shape, Smooth):
             value = self._smooth(phi.shape.name, value)
+        elif isinstance(phi.shape, HermiteSeries):
+            value = self._series(phi.shape, value)
         return self.affine(value, phi.scale, -phi.shift)
 
     def _piecewise(self, shape: PiecewiseLinear, value: str) -> str:
@@ -237,6 +247,21 @@ class _Graph:
         for sign, kink, bend in bends(shape.kinks, shape.slopes, origin):
             outside = self.add("Relu", self.affine(value, sign, -sign * kink))
             total = self.add("Add", total, self.affine(outside, bend, 0.0))
+        return total
+
+    def _series(self, shape: HermiteSeries, value: str) -> str:
+        """Parabolas on short intervals, found by their number, and straight lines beyond."""
+        table, up, down = parabolas(shape)
+        per_unit = INTERVALS / (2 * RADIUS)
+        where = self.affine(value, per_unit, INTERVALS / 2)
+        near = self.add("Clip", where, self.constant(0.0), self.constant(float(INTERVALS)))
+        piece = self.add("Clip", self.add("Floor", near), self.constant(0.0), self.constant(INTERVALS - 1.0))
+        index, y = self.add("Cast", piece, to=7), self.add("Sub", near, piece)  # 7: int64
+        c0, c1, c2 = (self.add("Gather", self.constant(column), index) for column in table.T)
+        total = self.add("Add", self.add("Mul", self.add("Add", self.add("Mul", c2, y), c1), y), c0)
+        for sign, slope in ((1.0, up), (-1.0, -down)):
+            outside = self.add("Relu", self.affine(value, sign, -RADIUS))
+            total = self.add("Add", total, self.affine(outside, slope, 0.0))
         return total
 
     def _smooth(self, name: str, value: str) -> str:

@@ -269,19 +269,31 @@ class ExplicitNet(nn.Module):
     @property
     def explicit(self) -> Explicit:
         """The description, with the present values of learnable activations."""
-        return Explicit([phi.description for phi in self.activations])  # type: ignore[misc]
+        return Explicit(
+            [phi.description for phi in self.activations],  # type: ignore[misc]
+            self.initial.bias,
+            self.initial.normalize,
+        )
 
     @property
     def width(self) -> int:
         """The width of the last layer."""
         return self.widths[-1]
 
+    def on_sphere(self, x: Tensor) -> tuple[Tensor, Tensor | None]:
+        """Return the rows as they enter the first layer, and the factor of each in the last one (None: 1)."""
+        if self.initial.normalize is None:
+            return x, None
+        radius = torch.linalg.vector_norm(x, dim=-1, keepdim=True) / self.initial.normalize
+        return x / radius.clamp_min(torch.finfo(x.dtype).tiny), radius
+
     def features(self, x: Tensor) -> Tensor:
         """x⁽ᴸ⁾, (batch, width)."""
         x = check_input(x, self.in_features, self.readout)
+        x, radius = self.on_sphere(x)
         for weight, phi in zip(self.weights, self.activations, strict=True):
             x = phi(nn.functional.linear(x, weight)) / math.sqrt(weight.shape[0])
-        return x
+        return x if radius is None else x * radius
 
     def forward(self, x: Tensor) -> Tensor:
         """f(x) = a x⁽ᴸ⁾, (batch, out_features)."""

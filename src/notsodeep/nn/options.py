@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from notsodeep.checks import InputError, choice, count, nearest, positive
+from notsodeep.checks import UnknownOptionError, choice, count, nearest, positive
 from notsodeep.nn.solvers import SOLVERS, stepper
 
 __all__ = ["BACKWARD_MODES", "SolveOptions", "solve_options"]
@@ -56,7 +56,7 @@ def solve_options(
         aliased = _ALIASES.get(name)
         hint = f"; did you mean {aliased!r}?" if aliased in known else nearest(name, known)
         if hint and name not in inspect.signature(SOLVERS[solver]).parameters:
-            raise InputError(f"{owner.__name__} has no option {name!r}{hint}")
+            raise UnknownOptionError(f"{owner.__name__} has no option {name!r}{hint}")
     stepper(solver, solver_options)
     return SolveOptions(
         solver=solver,

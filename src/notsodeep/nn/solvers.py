@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from notsodeep.checks import InputError, choice, count, nearest
+from notsodeep.checks import UnknownOptionError, choice, count, nearest
 from notsodeep.nn.fixed_point import Iterate, Stepper
 
 __all__ = ["SOLVERS", "Anderson", "Broyden", "Newton", "Picard", "stepper"]
@@ -227,5 +227,5 @@ def stepper(solver: str, options: Mapping[str, Any]) -> Stepper:
     for name in options:
         if name not in known:
             takes = f"takes {', '.join(known)}" if known else "takes no options"
-            raise InputError(f"solver {solver!r} has no option {name!r}{nearest(name, known)} (it {takes})")
+            raise UnknownOptionError(f"solver {solver!r} has no option {name!r}{nearest(name, known)} (it {takes})")
     return build(**options)

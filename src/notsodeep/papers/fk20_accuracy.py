@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from notsodeep.papers.entry import Check, Entry, Judgement, Row, Settings, select
-from notsodeep.papers.samples import labelled, split
+from notsodeep.papers.inputs import labelled, split
 from notsodeep.papers.summary import Estimate, mean
 from notsodeep.report.style import COLORS
 

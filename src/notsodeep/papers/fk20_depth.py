@@ -10,7 +10,7 @@ import numpy as np
 from notsodeep.models import DEQ, Explicit
 from notsodeep.papers.entry import Check, Entry, Judgement, Row, Settings, select
 from notsodeep.papers.figures import plot_curve, size_axis
-from notsodeep.papers.samples import split
+from notsodeep.papers.inputs import split
 from notsodeep.papers.summary import Estimate, mean
 from notsodeep.report.style import COLORS
 

@@ -12,7 +12,7 @@ import numpy as np
 from notsodeep.checks import InputError
 from notsodeep.norms import spectral_norm
 from notsodeep.papers.entry import Check, Entry, Judgement, Row, Settings, select
-from notsodeep.papers.samples import labelled
+from notsodeep.papers.inputs import labelled
 from notsodeep.report.style import COLORS
 
 __all__ = ["ENTRIES"]

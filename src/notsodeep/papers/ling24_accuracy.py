@@ -13,8 +13,8 @@ from scipy import linalg
 from notsodeep.data import Parts
 from notsodeep.papers.entry import Check, Entry, Judgement, Row, Settings, select
 from notsodeep.papers.figures import plot_curve, size_axis
+from notsodeep.papers.inputs import fingerprint, split
 from notsodeep.papers.networks import LABELS, LEAK, TOLERANCE, build
-from notsodeep.papers.samples import fingerprint, split
 from notsodeep.papers.summary import curve, mean
 from notsodeep.report.style import COLORS
 

@@ -13,7 +13,7 @@ from notsodeep.norms import spectral_norm
 from notsodeep.papers.entry import Check, Entry, Judgement, Row, Settings, select
 from notsodeep.papers.figures import SERIES, error_axis, plot_curve
 from notsodeep.papers.finite_width import estimated_kernel
-from notsodeep.papers.samples import draw as draw_samples
+from notsodeep.papers.inputs import draw as draw_samples
 from notsodeep.papers.summary import slope
 
 __all__ = ["ENTRIES"]

@@ -13,7 +13,7 @@ from notsodeep.models import DEQ, Explicit
 from notsodeep.norms import spectral_norm
 from notsodeep.papers.entry import Check, Entry, Judgement, Row, Settings, select
 from notsodeep.papers.figures import error_axis, plot_curve
-from notsodeep.papers.samples import draw as draw_samples
+from notsodeep.papers.inputs import draw as draw_samples
 from notsodeep.papers.summary import mean, slope
 from notsodeep.report.style import COLORS
 

@@ -11,13 +11,14 @@ from typing import Any
 
 import numpy as np
 
-from notsodeep.checks import AssumptionWarning, ConvergenceWarning
+from notsodeep.checks import AssumptionWarning
+from notsodeep.convergence import ConvergenceWarning
 from notsodeep.highdim import Statistics, equivalent, spectrum
 from notsodeep.matching import match
 from notsodeep.models import DEQ, Explicit
 from notsodeep.norms import spectral_norm
 from notsodeep.papers.entry import Check, Entry, Judgement, Row, Settings, select
-from notsodeep.papers.samples import draw as draw_samples
+from notsodeep.papers.inputs import draw as draw_samples
 from notsodeep.papers.summary import mean
 from notsodeep.report.style import COLORS, plain_log_ticks
 

@@ -8,9 +8,9 @@ from typing import Any
 
 from notsodeep.papers.entry import Check, Entry, Judgement, Row, Settings, select
 from notsodeep.papers.figures import plot_curve, size_axis
+from notsodeep.papers.inputs import fingerprint, split
 from notsodeep.papers.ling24_accuracy import title
 from notsodeep.papers.networks import TOLERANCE, build
-from notsodeep.papers.samples import fingerprint, split
 from notsodeep.papers.summary import mean
 from notsodeep.report.style import COLORS, plain_log_ticks
 from notsodeep.study.timing import best_times, predict, torch_on_one_thread

@@ -15,7 +15,7 @@ import numpy as np
 
 from notsodeep.activations import Activation, activation
 from notsodeep.gaussian import expectation, moments
-from notsodeep.highdim import DEQCoefficients, Equivalent, Mixture, Statistics, Weights, coefficients
+from notsodeep.highdim import DEQCoefficients, Equivalent, FourNumbers, Mixture, Statistics, coefficients
 from notsodeep.models import DEQ, Explicit
 from notsodeep.norms import spectral_norm
 
@@ -87,11 +87,11 @@ class Sample:
             self._kernels[model] = described.kernel(self.X, kind=described.kinds)._asdict()
         return self._kernels[model][kind]
 
-    def weights(self, model: str, kind: str) -> Weights:
+    def weights(self, model: str, kind: str) -> FourNumbers:
         """(c₁, c₂, c₃, d) by the right formulas."""
         return coefficients(self.models[model], self.stats.tau0).weights(kind)
 
-    def error(self, model: str, kind: str, weights: Weights) -> float:
+    def error(self, model: str, kind: str, weights: FourNumbers) -> float:
         """Relative spectral error of the equivalent with these weights."""
         V, A = self.stats.low_rank, self.stats.low_rank_weight(weights.c2, weights.c3)
         shift = weights.d - self.stats.tau0**2 * weights.c1
@@ -114,7 +114,7 @@ def mean_of_slope_of_square(phi: Activation, tau: float) -> float:
 # --- the misprints of equivalents: what the printed formula gives ---------------------------
 
 
-def explicit_weights(network: Any, tau0: float, misprint: str) -> Weights:
+def explicit_weights(network: Any, tau0: float, misprint: str) -> FourNumbers:
     """CK of two layers with one formula as printed."""
     first, second = network.activations
     m = moments(first, tau0)
@@ -126,7 +126,7 @@ def explicit_weights(network: Any, tau0: float, misprint: str) -> Weights:
     alpha1 = m.slope**2
     quadratic4 = alpha4 if misprint == "alpha2" else alpha4**2
     quadratic1 = alpha1 if misprint == "alpha3" else alpha1**2
-    return Weights(
+    return FourNumbers(
         k.slope**2 * alpha1,
         k.slope**2 * m.curvature**2 / 4 + k.curvature**2 * quadratic4 / 4,
         k.slope**2 * m.curvature**2 / 2 + k.curvature**2 * quadratic1 / 2,
@@ -134,7 +134,7 @@ def explicit_weights(network: Any, tau0: float, misprint: str) -> Weights:
     )
 
 
-def deq_weights(tau0: float, kind: str, misprint: str) -> Weights:
+def deq_weights(tau0: float, kind: str, misprint: str) -> FourNumbers:
     """CK or NTK with frozen input weights, with one formula as printed."""
     c = coefficients(IMPLICIT, tau0)
     assert isinstance(c, DEQCoefficients)
@@ -151,10 +151,10 @@ def deq_weights(tau0: float, kind: str, misprint: str) -> Weights:
     return weights._replace(c3=(c.alpha3 + c.beta1 * (RECURRENT * m.curvature**2 + INPUT) * c.alpha1) / gap)  # β₃
 
 
-def sine_weights(tau0: float) -> Weights:
+def sine_weights(tau0: float) -> FourNumbers:
     """CK of one hard-tanh layer with the moments printed for it, which belong to the sine."""
     m = moments(activation("sin"), tau0)
-    return Weights(m.slope**2, 0.0, 0.0, m.power)
+    return FourNumbers(m.slope**2, 0.0, 0.0, m.power)
 
 
 @dataclass(frozen=True)
@@ -167,7 +167,7 @@ class Erratum:
     correct: str
     model: str
     kind: str
-    weights: Callable[[Sample], Weights]
+    weights: Callable[[Sample], FourNumbers]
 
 
 ERRATA = (

@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 
+from notsodeep.models import DEQ
 from notsodeep.report import views
 from notsodeep.report.page import Code, Facts, Part, Plot, Prose, Row, Section, Table, plain, render
-from notsodeep.study import Comparison, Outlook, Study, caveat
+from notsodeep.study import Comparison, Outlook, Study, closer_network
 from notsodeep.study.kernels import explicit_kind
 from notsodeep.text import printable
 
@@ -95,23 +96,23 @@ def _implicit(study: Study, content: Mapping[str, Any]) -> Section:
         for one in (verdict.finite_width, verdict.infinite_width)
     ]
     centred = deq.centered(study.tau0)
+    if isinstance(centred, DEQ):
+        layers, what = "one hidden layer that is applied to its own output", "an activation φ that is"
+        code = f"z* = φ(σ_a A z* + σ_b B x) / √m\nf(x) = aᵀ z*\n\nφ(x) = {centred.activation}"
+        rows = [("recurrent, σ_a²", f"{centred.recurrent:.6g}"), ("input, σ_b²", f"{centred.input:.6g}")]
+    else:
+        layers, what = "layers through which its output passes again and again", "activations that are"
+        code = "\n".join(f"layer {k}: {layer}" for k, layer in enumerate(centred.layers, 1))
+        rows = [("layers", str(len(centred.layers)))]
     return Section(
         "The implicit network",
         [
             Prose(
-                "A deep equilibrium model has one hidden layer that is applied to its own output until nothing "
-                "changes. With random weights A, B and readout a of m hidden units, and an activation φ that is "
-                "centred for these data:"
+                f"A deep equilibrium model has {layers} until nothing changes. With random weights A, B and readout a "
+                f"of m hidden units, and {what} centred for these data:"
             ),
-            Code(f"z* = φ(σ_a A z* + σ_b B x) / √m\nf(x) = aᵀ z*\n\nφ(x) = {centred.activation}"),
-            Table(
-                ("parameter", "value"),
-                [
-                    ("recurrent, σ_a²", f"{deq.recurrent:.6g}"),
-                    ("input, σ_b²", f"{deq.input:.6g}"),
-                    ("root mean square of ‖x‖, τ0", f"{study.tau0:.6g}"),
-                ],
-            ),
+            Code(code),
+            Table(("parameter", "value"), [*rows, ("root mean square of ‖x‖, τ0", f"{study.tau0:.6g}")]),
             Prose(f"**Well-posedness:** {verdict.reason.split(':')[0]}."),
             Table(
                 ("condition", "value", "margin", ""),
@@ -161,7 +162,7 @@ def _closeness(study: Study, content: Mapping[str, Any], plots: Sequence[Plot]) 
     rows = [
         (entry.name, f"{100 * entry.error:.3g} %", f"{100 * entry.rescaled_error:.3g} %") for entry in study.closeness
     ]
-    closer = caveat(content["closeness"])
+    closer = closer_network(content["closeness"])
     return Section(
         "How close the kernels are",
         [
@@ -188,7 +189,7 @@ def _closeness(study: Study, content: Mapping[str, Any], plots: Sequence[Plot]) 
 
 def _spectra(study: Study, plots: Sequence[Plot]) -> Section:
     n, p = study.data.X.shape
-    note = views.caveat(study)
+    note = views.few_features(study)
     text = (
         "Eigenvalues of both exact kernels, of their high-dimensional equivalent, and of its limiting law with the "
         f"outliers it predicts. The theory supposes about as many features as samples; here p/n = {p}/{n}"

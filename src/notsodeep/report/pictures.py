@@ -99,7 +99,7 @@ def _all_eigenvalues(axis: Any, study: Study) -> None:
     axis.legend(loc="upper right")
     alt = "Histogram of the eigenvalues of both kernels with the limiting law of the equivalent and its outliers"
     n, p = study.data.X.shape
-    tell(axis, alt=alt, caption=f"{views.caveat(study) or f'p/n = {p / n:.2g}'}.", height=400)
+    tell(axis, alt=alt, caption=f"{views.few_features(study) or f'p/n = {p / n:.2g}'}.", height=400)
 
 
 def _largest(axis: Any, top: views.Largest) -> None:

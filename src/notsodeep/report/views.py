@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from notsodeep.activations import Activation
 from notsodeep.gaussian import moments
+from notsodeep.recursion import Recursion
 from notsodeep.study import Study
 
 __all__ = [
@@ -22,7 +23,7 @@ __all__ = [
     "Predictions",
     "Ridges",
     "activations",
-    "caveat",
+    "few_features",
     "heat_maps",
     "histogram",
     "largest",
@@ -48,9 +49,14 @@ class Panel:
 
 def activations(study: Study) -> list[Panel]:
     """φ of the DEQ and σ_l of every explicit layer."""
-    deq = study.deq.centered(study.tau0)
-    width = math.sqrt(deq.fixed_variance(deq.input * study.tau0**2, centered=True))
-    panels = [_panel("implicit: φ", deq.activation, width, "implicit")]
+    square = study.tau0**2
+    cell = Recursion(study.deq.centered(study.tau0).layers, closed=True)
+    variances = cell.passed(cell.state(square, centered=True), square, centered=True)
+    several = len(variances) > 1
+    panels = [
+        _panel(f"implicit layer {k}: φ{_subscript(k)}" if several else "implicit: φ", phi, math.sqrt(q), "implicit")
+        for k, (phi, q) in enumerate(zip(cell.activations, variances, strict=True), 1)
+    ]
     width = study.tau0
     for k, layer in enumerate(study.network.activations, 1):
         panels.append(_panel(f"explicit layer {k}: σ{_subscript(k)}", layer, width, "explicit"))
@@ -67,7 +73,7 @@ def _subscript(k: int) -> str:
     return "".join(chr(ord("₀") + int(digit)) for digit in str(k))
 
 
-def caveat(study: Study) -> str:
+def few_features(study: Study) -> str:
     """Say it when there are too few features for the theory of spectra; otherwise nothing."""
     n, p = study.data.X.shape
     if p >= _FEW_FEATURES * n:

@@ -11,15 +11,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from notsodeep.cells import DeepDEQ
 from notsodeep.checks import AssumptionWarning, InputError
 from notsodeep.data import Data
 from notsodeep.highdim import Forecast, Spectrum, Statistics, equivalent, estimate_statistics, forecast, spectrum
+from notsodeep.kinds import Kind
 from notsodeep.matching import Match
 from notsodeep.models import DEQ, Explicit
 from notsodeep.norms import distance, rescaled_distance
 from notsodeep.progress import Progress, Report, reporter
 
-__all__ = ["Closeness", "Outlook", "Study", "caveat"]
+__all__ = ["Closeness", "Outlook", "Study", "closer_network"]
 
 Array = NDArray[np.float64]
 _GAUSSIAN = (400, 500)  # n and p of the cloud that stands in for absent data
@@ -81,14 +83,14 @@ class Study:
         Parameters
         ----------
         match : Match
-            Of a DEQ.
+            Of a DEQ or a cell.
         data : Data, optional
             Centred and scaled to mean ‖x‖² = τ0² here. Without data, a Gaussian cloud x ~ N(0, τ0² I/p) takes its
             place.
         progress : bool, callable or None
             See :func:`notsodeep.progress.reporter`.
         """
-        if not isinstance(match.model, DEQ):
+        if isinstance(match.model, Explicit):
             raise InputError(f"model={match.model} is no DEQ; a study compares a DEQ with an explicit network")
         tau0 = match.tau0
         if data is None:
@@ -111,9 +113,9 @@ class Study:
         return cls(match, used, data is not None, kernel, matched, tuple(baselines))
 
     @property
-    def deq(self) -> DEQ:
+    def deq(self) -> DEQ | DeepDEQ:
         """The implicit network."""
-        assert isinstance(self.match.model, DEQ)
+        assert not isinstance(self.match.model, Explicit)
         return self.match.model
 
     @property
@@ -159,7 +161,7 @@ class Study:
             return Outlook(obstacle="the data has no labels")
         scale, wide = self.match.target.d, self.data.X.shape[1] > _GENERAL
 
-        def predicted(model: DEQ | Explicit, kind: str, **options: Any) -> Forecast:
+        def predicted(model: DEQ | DeepDEQ | Explicit, kind: str, **options: Any) -> Forecast:
             return forecast(model, X=self.data.X, y=self.data.labels, kind=kind, **options)
 
         try:
@@ -209,19 +211,19 @@ class Study:
 
 def explicit_kind(match: Match) -> str:
     """Which kernel of the explicit network was designed."""
-    return "ck" if match.kind in ("ck", "nngp") else "ntk"
+    return Kind.of(match.kind).explicit
 
 
-def caveat(closeness: Sequence[Mapping[str, Any]]) -> str:
+def closer_network(closeness: Sequence[Mapping[str, Any]]) -> str:
     """Which plain network is closer on these data than the matched one, the first; empty if none is.
 
     Examples
     --------
-    >>> from notsodeep.study import caveat
+    >>> from notsodeep.study import closer_network
     >>> matched = {"network": "matched", "error": 0.04, "rescaled_error": 0.035}
-    >>> caveat([matched, {"network": "plain relu", "error": 0.8, "rescaled_error": 0.03}])
+    >>> closer_network([matched, {"network": "plain relu", "error": 0.8, "rescaled_error": 0.03}])
     'plain relu is closer on these data once rescaled (3 % against 3.5 %)'
-    >>> caveat([matched, {"network": "plain relu", "error": 0.8, "rescaled_error": 0.1}])
+    >>> closer_network([matched, {"network": "plain relu", "error": 0.8, "rescaled_error": 0.1}])
     ''
     """
     matched, *others = closeness
@@ -234,7 +236,7 @@ def caveat(closeness: Sequence[Mapping[str, Any]]) -> str:
     return ", ".join(found)
 
 
-def _kernel(name: str, model: DEQ | Explicit, X: Array, kind: str, report: Report) -> Array:
+def _kernel(name: str, model: DEQ | DeepDEQ | Explicit, X: Array, kind: str, report: Report) -> Array:
     report.stage(f"kernel of the {name} network")
     kernel: Array = model.kernel(X, kind=kind, progress=report)
     return kernel

@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-import numpy as np
-
 from notsodeep.checks import InputError
 from notsodeep.extras import available
+from notsodeep.models import DEQ
 from notsodeep.progress import Progress, Report, reporter
 from notsodeep.study.kernels import Study
 from notsodeep.study.timing import best_times, predict, torch_on_one_thread
@@ -99,9 +98,9 @@ class Comparison:
 
 
 def comparable(study: Study) -> bool:
-    """Whether there are labels, a finite-width equilibrium, and PyTorch."""
+    """Whether there are labels, a DEQ of one layer with an equilibrium at finite width, and PyTorch."""
     there = available("torch") and available("safetensors")
-    return study.data.labels is not None and bool(study.deq.well_posed) and there
+    return study.data.labels is not None and isinstance(study.deq, DEQ) and bool(study.deq.well_posed) and there
 
 
 def compare(
@@ -125,36 +124,35 @@ def compare(
     """
     if study.data.labels is None:
         raise InputError(f"data={study.data.name!r} has no labels; a comparison needs something to learn")
+    if not isinstance(study.deq, DEQ):
+        raise InputError(f"model={study.deq} is no DEQ of one layer, the only one that is trained here")
     with torch_on_one_thread(), reporter("training", progress=progress) as report:
-        return _compare(study, study.data.labels, width, epochs, seed, report)
+        return _compare(study, study.deq, width, epochs, seed, report)
 
 
-def _compare(study: Study, classes: Any, width: int, epochs: int, seed: int, report: Report) -> Comparison:
+def _compare(study: Study, deq: DEQ, width: int, epochs: int, seed: int, report: Report) -> Comparison:
     import torch
-    from sklearn.model_selection import train_test_split
 
     from notsodeep import nn
 
-    names, labels = np.unique(classes, return_inverse=True)
-    kept, held = train_test_split(np.arange(len(labels)), test_size=0.3, random_state=seed, stratify=labels)
-    center = study.data.X[kept].mean(axis=0)
-    X = study.data.X - center
-    X /= np.sqrt(np.mean(np.sum(X[kept] ** 2, axis=1)))
+    data, names = study.data.split(0.3, seed=seed, stratify=True).prepared().numbered()
+    X, labels, X_test, labels_test = data.parts
+    X, X_test = study.tau0 * X, study.tau0 * X_test
     shape = (X.shape[1], width, len(names))
     networks: dict[str, Any] = {
-        "implicit": nn.DEQNet(study.deq.centered(1.0), *shape, tol=_TOLERANCE, seed=seed),
+        "implicit": nn.DEQNet(deq.centered(study.tau0), *shape, tol=_TOLERANCE, seed=seed),
         "explicit": nn.ExplicitNet(study.network, *shape, seed=seed),
     }
 
     def train(network: Any, epochs: int, progress: Any = False) -> nn.History:
         return nn.fit(
             network,
-            X[kept],
-            labels[kept],
+            X,
+            labels,
             epochs=epochs,
             batch_size=64,
             lr=3e-3,
-            validation=(X[held], labels[held]),
+            validation=(X_test, labels_test),
             seed=seed,
             progress=progress,
         )
@@ -163,7 +161,7 @@ def _compare(study: Study, classes: Any, width: int, epochs: int, seed: int, rep
     for name, network in networks.items():
         report.stage(f"training the {name} network")
         histories[name] = train(network, epochs, report)
-    sample = torch.as_tensor(X[held], dtype=torch.float32)
+    sample = torch.as_tensor(X_test, dtype=torch.float32)
     report.stage("timing")
     inference = best_times({name: partial(predict, network, sample) for name, network in networks.items()}, rounds=15)
     copies = {name: copy.deepcopy(network) for name, network in networks.items()}
@@ -177,12 +175,12 @@ def _compare(study: Study, classes: Any, width: int, epochs: int, seed: int, rep
             parameters=sum(parameter.numel() for parameter in network.parameters()),
             test_accuracy=float(epochs_done[-1].validation_accuracy or 0.0),
             epoch_seconds=epoch[name],
-            inference_ms=1e6 * inference[name] / len(held),
+            inference_ms=1e6 * inference[name] / len(X_test),
             evaluations=study.network.depth if solve is None else float(solve.sample_iterations.float().mean()),
             curve=tuple(float(one.validation_accuracy or 0.0) for one in epochs_done),
         )
     setting = (
-        f"Both networks {width} wide, trained for {epochs} epochs by Adam on {len(kept)} samples of {study.data.name}, "
-        f"tested on {len(held)}; equilibria solved by Anderson's method to {_TOLERANCE:g}; one thread"
+        f"Both networks {width} wide, trained for {epochs} epochs by Adam on {len(X)} samples of {study.data.name}, "
+        f"tested on {len(X_test)}; equilibria solved by Anderson's method to {_TOLERANCE:g}; one thread"
     )
     return Comparison(setting, trained["implicit"], trained["explicit"])

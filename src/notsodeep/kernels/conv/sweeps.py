@@ -1,7 +1,7 @@
 """Compiled sweeps over the positions of one pair of images.
 
 An image is one flat array: its rows follow each other with a margin of zeros between them, so that a window sum is a
-sum of shifted slices and every sweep is a single long loop, which LLVM turns into SIMD code. Weights are zero
+sum of shifted slices and every sweep is a single long loop, which LLVM turns into SIMD code. FourNumbers are zero
 on the margin and keep it zero. The arrays of one pair stay in the first-level cache.
 
 `at` is the slice from the first pixel to the last, `around` the same widened by half a filter; `taps` is a tuple with

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, fields
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias, overload
 
 import numpy as np
 
@@ -18,12 +18,12 @@ __all__ = [
     "CellCoefficients",
     "DEQCoefficients",
     "ExplicitCoefficients",
-    "Weights",
+    "FourNumbers",
     "coefficients",
 ]
 
 
-class Weights(NamedTuple):
+class FourNumbers(NamedTuple):
     """(c₁, c₂, c₃, d) of M̄ = c₁ XXᵀ + V [[c₂ ttᵀ + c₃T, c₂t], [c₂tᵀ, c₂]] Vᵀ + (d − τ₀²c₁) I."""
 
     c1: float
@@ -73,7 +73,7 @@ class DEQCoefficients(_Table):
     recurrent: float
     moments: Moments
 
-    def weights(self, kind: str = "ck") -> Weights:
+    def weights(self, kind: str = "ck") -> FourNumbers:
         """Return (c₁, c₂, c₃, d) of the equivalent of one kernel."""
         kind = choice(kind, DEQ.kinds, "kind")
         m, recurrent = self.moments, self.recurrent
@@ -81,19 +81,19 @@ class DEQCoefficients(_Table):
         slope_gap = 1 - recurrent * m.slope_power
         bend = self.lambda1**2 * m.curvature**2 / gap**2
         if kind == "ck":
-            return Weights(self.alpha1, self.alpha2, self.alpha3, self.gamma2)
+            return FourNumbers(self.alpha1, self.alpha2, self.alpha3, self.gamma2)
         if kind == "nngp":  # Λ = σ_a² G + σ_b² P
-            return Weights(self.lambda1, recurrent * self.alpha2, recurrent * self.alpha3, self.tau**2)
+            return FourNumbers(self.lambda1, recurrent * self.alpha2, recurrent * self.alpha3, self.tau**2)
         if kind == "ntk_frozen_input":
-            return Weights(self.beta1, self.beta2, self.beta3, self.kappa2)
+            return FourNumbers(self.beta1, self.beta2, self.beta3, self.kappa2)
         if kind == "ntk":
-            return Weights(
+            return FourNumbers(
                 self.alpha1 + self.lambda1 * m.slope**2 / gap,
                 self.alpha2 / gap,  # α₂(1 + σ_a² m₁²/D)
                 self.alpha3 / gap + bend,
                 self.gamma2 + self.tau**2 * m.slope_power / slope_gap,
             )
-        return Weights(  # ntk_injected
+        return FourNumbers(  # ntk_injected
             self.lambda1 / gap,
             recurrent * self.alpha2 / gap,
             recurrent * (self.alpha3 / gap + bend),
@@ -129,11 +129,11 @@ class ExplicitCoefficients(_Table):
     beta2: float
     beta3: float
 
-    def weights(self, kind: str = "ck") -> Weights:
+    def weights(self, kind: str = "ck") -> FourNumbers:
         """Return (c₁, c₂, c₃, d) of the equivalent of one kernel."""
         if choice(kind, Explicit.kinds, "kind") == "ck":
-            return Weights(self.alpha1, self.alpha2, self.alpha3, self.gamma2)
-        return Weights(self.beta1, self.beta2, self.beta3, self.kappa2)
+            return FourNumbers(self.alpha1, self.alpha2, self.alpha3, self.gamma2)
+        return FourNumbers(self.beta1, self.beta2, self.beta3, self.kappa2)
 
 
 @dataclass(frozen=True)
@@ -152,16 +152,25 @@ class CellCoefficients(ExplicitCoefficients):
     lambda2: float
     lambda3: float
 
-    def weights(self, kind: str = "ck") -> Weights:
+    def weights(self, kind: str = "ck") -> FourNumbers:
         """Return (c₁, c₂, c₃, d) of the equivalent of one kernel."""
         if choice(kind, DeepDEQ.kinds, "kind") == "nngp":
-            return Weights(self.lambda1, self.lambda2, self.lambda3, self.tau**2)
+            return FourNumbers(self.lambda1, self.lambda2, self.lambda3, self.tau**2)
         return super().weights(kind)
 
 
-def coefficients(
-    model: DEQ | DeepDEQ | Explicit, tau0: float
-) -> DEQCoefficients | ExplicitCoefficients | CellCoefficients:
+Coefficients: TypeAlias = DEQCoefficients | ExplicitCoefficients | CellCoefficients
+
+
+@overload
+def coefficients(model: DEQ | DeepDEQ | Explicit, tau0: float, kind: str) -> FourNumbers: ...
+
+
+@overload
+def coefficients(model: DEQ | DeepDEQ | Explicit, tau0: float, kind: None = None) -> Coefficients: ...
+
+
+def coefficients(model: DEQ | DeepDEQ | Explicit, tau0: float, kind: str | None = None) -> Coefficients | FourNumbers:
     """Return the coefficients of ``model.centered(tau0)``.
 
     Parameters
@@ -170,6 +179,8 @@ def coefficients(
         Without biases.
     tau0 : float
         τ₀² = tr C°/p, the mean squared norm of the centred samples.
+    kind : str, optional
+        Return the four numbers (c₁, c₂, c₃, d) of this kernel alone.
 
     Examples
     --------
@@ -179,15 +190,25 @@ def coefficients(
     (0.292623929508, 0.210526315789)
     >>> c.weights("nngp").d == c.tau**2
     True
+    >>> nsd.coefficients(nsd.DEQ("relu", 0.2, 0.8), 1.0, kind="nngp") == c.weights("nngp")
+    True
     """
     tau0 = positive(tau0, "tau0")
+    found: Coefficients
     if isinstance(model, DEQ):
-        return _of_deq(model, tau0)
-    if isinstance(model, Explicit):
-        return _of_explicit(model, tau0)
-    if isinstance(model, DeepDEQ):
-        return _of_cell(model, tau0)
-    raise InputError(f"model={model!r} has no high-dimensional coefficients; pass a DEQ, a DeepDEQ or an Explicit")
+        found = _of_deq(model, tau0)
+    elif isinstance(model, Explicit):
+        if model.normalize is not None:
+            raise InputError(
+                f"normalize={model.normalize:.6g}: a network that normalises its rows does not see their norms and has "
+                "no mixture coefficients; use its kernel"
+            )
+        found = _of_explicit(model, tau0)
+    elif isinstance(model, DeepDEQ):
+        found = _of_cell(model, tau0)
+    else:
+        raise InputError(f"model={model!r} has no high-dimensional coefficients; pass a DEQ, a DeepDEQ or an Explicit")
+    return found if kind is None else found.weights(kind)
 
 
 def _of_deq(model: DEQ, tau0: float) -> DEQCoefficients:

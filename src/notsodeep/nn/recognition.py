@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from notsodeep.activations import Activation, activation
-from notsodeep.checks import InputError, count, nearest
+from notsodeep.checks import InputError, UnknownOptionError, count, nearest
 from notsodeep.gaussian import moments
 from notsodeep.matching import Match, match
 from notsodeep.models import DEQ
@@ -137,7 +137,7 @@ def match_module(
     known = [name for name in inspect.signature(fit).parameters if name not in _SET_HERE]
     for name in options:
         if name not in known:
-            raise InputError(
+            raise UnknownOptionError(
                 f"match_module has no option {name!r}{nearest(name, known)} (fit takes {', '.join(known)})"
             )
     if count(distill, "distill", minimum=0) == 0 and options:

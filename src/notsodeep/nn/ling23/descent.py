@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from notsodeep.checks import InputError, count, positive
-from notsodeep.nn.certificate import (
+from notsodeep.nn.initialization import spectral_norm
+from notsodeep.nn.ling23.condition import (
     Certificate,
     ReluWeights,
     certificate,
@@ -18,7 +19,6 @@ from notsodeep.nn.certificate import (
     gradients,
     smallest_eigenvalue,
 )
-from notsodeep.nn.initialization import spectral_norm
 from notsodeep.nn.networks import DEQNet
 
 __all__ = ["Trajectory", "descend"]

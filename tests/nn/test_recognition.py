@@ -10,8 +10,9 @@ import torch
 
 import notsodeep as nsd
 from notsodeep import nn
-from notsodeep.checks import ConvergenceWarning, InputError
-from notsodeep.nn.bridge import as_activation
+from notsodeep.checks import InputError
+from notsodeep.convergence import ConvergenceWarning
+from notsodeep.nn.recognition import as_activation
 
 
 def gaussian(n: int, p: int, seed: int = 0, dtype: torch.dtype = torch.float32) -> torch.Tensor:

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from notsodeep.cells import DeepDEQ
 from notsodeep.checks import InputError, count, warn_assumption, warn_convergence
-from notsodeep.highdim.coefficients import Weights, coefficients
+from notsodeep.highdim.four_numbers import FourNumbers, coefficients
 from notsodeep.highdim.population import Directions
 from notsodeep.highdim.resolvent import Resolvent
 from notsodeep.highdim.statistics import Statistics
@@ -31,7 +31,7 @@ class Spectrum:
 
     Attributes
     ----------
-    weights : Weights
+    weights : FourNumbers
         (c₁, c₂, c₃, d) of the kernel.
     shift : float
         δ = d − τ₀²c₁.
@@ -51,7 +51,7 @@ class Spectrum:
         Assumptions of the theory that these data break, with what was compared; empty when there are none.
     """
 
-    weights: Weights
+    weights: FourNumbers
     shift: float
     support: Array
     atoms: tuple[tuple[float, float], ...]
@@ -202,7 +202,7 @@ def _caveats(
     )
 
 
-def _class_error(stats: Statistics, weights: Weights, gram: Array, change: float) -> tuple[float, Array]:
+def _class_error(stats: Statistics, weights: FourNumbers, gram: Array, change: float) -> tuple[float, Array]:
     """How far off the classes' own eigenvalue and the edge of the bulk are expected to be, and E‖x‖² of each class.
 
     The theory has c₁ μ_a·μ_b/p + (c₂ t_a t_b + c₃ T_ab)/p between classes. What it leaves out first: c₁ at the norms
@@ -322,7 +322,7 @@ class _LowRank:
     means: Array
 
     @staticmethod
-    def of(stats: Statistics, weights: Weights, directions: Directions, n: int, p: int) -> _LowRank:
+    def of(stats: Statistics, weights: FourNumbers, directions: Directions, n: int, p: int) -> _LowRank:
         k = stats.proportions.size
         c1, c2, c3, _ = weights
         core = np.zeros((2 * k + 1, 2 * k + 1))

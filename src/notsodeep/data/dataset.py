@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -76,38 +77,50 @@ class Data:
         return Parts(self.X, self.labels, self.X_test, self.labels_test)
 
     def split(
-        self, share: float | None = None, *, train: int | None = None, test: int | None = None, seed: int = 0
+        self,
+        test_share: float | None = None,
+        *,
+        train: int | None = None,
+        test: int | None = None,
+        seed: int = 0,
+        stratify: bool = False,
     ) -> Data:
         """Hold out samples to test on, drawn at random; all else about the data stays.
 
         Parameters
         ----------
-        share : float, optional
+        test_share : float, optional
             Of the samples, to hold out. When absent, the set's own test part is used, or a quarter where it has none.
         train, test : int, optional
             Take so many samples of each part.
         seed : int
+        stratify : bool
+            Hold out the same share of every class.
 
         Examples
         --------
         >>> from notsodeep import data
         >>> digits = data.load("digits").split(0.2)
         >>> digits.X.shape, digits.X_test.shape, digits.images_test.shape
-        ((1438, 64), (359, 64), (359, 8, 8, 1))
+        ((1437, 64), (360, 64), (360, 8, 8, 1))
         """
         from sklearn.model_selection import train_test_split
 
-        if share is not None and not 0 < real(share, "test_share") < 1:
-            raise InputError(f"test_share={share!r} must lie between 0 and 1")
-        usable = share is None and (self.labels is None or self.labels_test is not None)
+        if test_share is not None and not 0 < real(test_share, "test_share") < 1:
+            raise InputError(f"test_share={test_share!r} must lie between 0 and 1")
+        usable = test_share is None and (self.labels is None or self.labels_test is not None)
         rest = self.test if usable else None
         if rest is None:
-            if len(self.X) < 2:
-                raise InputError(f"data={self.name!r} has only one sample; nothing is left to train on")
-            held = min(max(round((share or _SHARE) * len(self.X)), 1), len(self.X) - 1)
-            stream = np.random.RandomState(np.random.PCG64(count(seed, "seed", 0)))  # a seed of any size
-            kept, others = train_test_split(np.arange(len(self.X)), test_size=held, random_state=stream)
-            part, rest = self._rows(np.sort(kept)), self._rows(np.sort(others))
+            share, rows = test_share or _SHARE, np.arange(len(self.X))
+            if math.ceil(share * len(rows)) == len(rows):
+                raise InputError(f"test_share={share!r} leaves none of the {len(rows)} samples to train on; pass less")
+            stream = count(seed, "seed", 0) % 2**32  # all that scikit-learn takes
+            try:
+                classes = self.labels if stratify else None
+                kept, held = train_test_split(rows, test_size=share, random_state=stream, stratify=classes)
+            except ValueError as error:
+                raise InputError(f"test_share={share!r} cannot hold out a share of every class: {error}") from None
+            part, rest = self._rows(kept), self._rows(held)
         else:
             part = self
         part, rest = _drawn(part, train, "train", seed), _drawn(rest, test, "test", seed)
@@ -121,7 +134,7 @@ class Data:
         >>> from notsodeep import data
         >>> digits = data.load("digits").split(0.2).prepared()
         >>> [round(float((part**2).sum(axis=1).mean()), 3) for part in (digits.X, digits.X_test)]
-        [1.0, 0.989]
+        [1.0, 1.007]
         """
         learnt = Preparation(mode, *center_and_scale(self.X)) if mode == "center" else Preparation.of(self.X, mode)
         X, *tested = (learnt(part.astype(np.float64)) for part in (self.X, self.X_test) if part is not None)

@@ -1,0 +1,281 @@
+"""A function given by its Hermite coefficients, with what two soft or sharp bends at 0 add to all orders:
+
+    φ₀(x) = Σ_{k<K} c_k h_k(x) + Σ_j bend_j |x|^{2j+1} + Σ_j log_j x^{2j+1} log|x|,    |x| ≤ R,
+
+continued by straight lines beyond R = 7.5, where a standard Gaussian has 6e-14 of its mass. h_k are the orthonormal
+Hermite polynomials. The bends have coefficients of all orders in closed form, so the series has an algebraic tail and
+still is a short list of numbers. Values come from a table of polynomials on short intervals.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import special
+
+from notsodeep.checks import InputError
+
+__all__ = ["HermiteSeries", "bend_coefficients", "log_coefficients"]
+
+Array: TypeAlias = NDArray[Any]
+
+RADIUS = 7.5
+TINY = 1e-13  # log|x| stays at log(TINY) below: the slope of x log|x| is bounded
+_MOST_COEFFICIENTS = 1 << 17
+_MOST_BENDS = 8
+_DEGREE = 15
+_FEWEST, _MOST_INTERVALS = 31, 4095  # odd: one of them has its middle at 0
+
+# row j: the monomials of T_j
+_MONOMIALS = np.stack(
+    [
+        np.pad(np.polynomial.chebyshev.cheb2poly(unit[: j + 1]), (0, _DEGREE - j))
+        for j, unit in enumerate(np.eye(_DEGREE + 1))
+    ]
+)
+
+
+class Table(NamedTuple):
+    """A function on intervals of [−R, R]: polynomials of y ∈ [−1, 1], lowest order first, and their error."""
+
+    coefficients: Array  # (intervals, degree + 1)
+    error: float
+
+    def __call__(self, x: Array, constant: float = 0.0) -> Array:
+        """The function minus a constant, which costs no digits near 0 if it is the value there."""
+        count = len(self.coefficients)
+        rows = np.clip(((x / RADIUS + 1) * (count / 2)).astype(np.intp), 0, count - 1)
+        # the middle of the middle interval is exactly 0, so small x keep their digits
+        y = x * (count / RADIUS) - (2 * rows + 1 - count)
+        total = np.zeros_like(y)
+        for j in range(_DEGREE, 0, -1):
+            total = (total + self.coefficients[rows, j]) * y
+        return total + (self.coefficients[rows, 0] - constant)
+
+
+@dataclass(frozen=True)
+class HermiteSeries:
+    """The function above.
+
+    Parameters
+    ----------
+    coefficients : tuple of float
+        c_0 … c_{K−1}.
+    bends, logs : tuple of float
+        Factors of |x|, |x|³, … and of x log|x|, x³ log|x|, …
+    """
+
+    coefficients: tuple[float, ...]
+    bends: tuple[float, ...] = ()
+    logs: tuple[float, ...] = ()
+
+    homogeneous = False
+
+    def __post_init__(self) -> None:
+        for name, most in (("coefficients", _MOST_COEFFICIENTS), ("bends", _MOST_BENDS), ("logs", _MOST_BENDS)):
+            if len(getattr(self, name)) > most:
+                raise InputError(f"{name} has {len(getattr(self, name))} entries; at most {most} are possible")
+        if not any((*self.coefficients[1:], *self.bends, *self.logs)):
+            raise InputError(f"coefficients={self.coefficients!r} make a constant; pass one of order 1 or more")
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash((self.coefficients, self.bends, self.logs))
+
+    # values -----------------------------------------------------------------------------------------------------
+
+    def value(self, x: Array) -> Array:
+        return np.asarray(self.departure(x)[0] + self.origin, dtype=np.result_type(x, np.float32))
+
+    def departure(self, x: Array) -> tuple[Array, Array]:
+        """g(x) = φ₀(x) − φ₀(0) and its even part."""
+        size = np.minimum(np.abs(x), RADIUS).astype(np.float64)
+        beyond = np.abs(x) - size
+        forward, backward = (self._inner(sign * size) for sign in (1.0, -1.0))
+        up, down = self._ends
+        forward, backward = forward + up * beyond, backward - down * beyond
+        return np.where(x >= 0, forward, backward), (forward + backward) / 2
+
+    def derivative(self, x: Array) -> Array:
+        near = np.clip(x, -RADIUS, RADIUS).astype(np.float64)
+        result = np.where(x > RADIUS, self._ends[0], np.where(x < -RADIUS, self._ends[1], self._slope(near)))
+        return result.astype(np.result_type(x, np.float32))
+
+    def _inner(self, x: Array) -> Array:
+        """φ₀(x) − φ₀(0) for |x| ≤ R."""
+        bend, log = self._polynomials(x * x)
+        return self.table(x, self.origin) + np.abs(x) * bend + x * np.log(np.maximum(np.abs(x), TINY)) * log
+
+    def _slope(self, x: Array) -> Array:
+        square, total = x * x, self.slopes(x)
+        for j, bend in enumerate(self.bends):
+            total = total + (2 * j + 1) * bend * square**j * np.where(x > 0, 1.0, -1.0)
+        logarithm = np.log(np.maximum(np.abs(x), TINY))
+        for j, log in enumerate(self.logs):
+            total = total + log * square**j * ((2 * j + 1) * logarithm + (np.abs(x) >= TINY))
+        return total
+
+    def _polynomials(self, square: Array) -> tuple[Array, Array]:
+        sums = []
+        for factors in (self.bends, self.logs):
+            total = np.zeros_like(square)
+            for factor in factors[::-1]:
+                total = total * square + factor
+            sums.append(total)
+        return sums[0], sums[1]
+
+    @cached_property
+    def table(self) -> Table:
+        """Σ c_k h_k."""
+        return tabulated(np.asarray(self.coefficients))
+
+    @cached_property
+    def slopes(self) -> Table:
+        """Σ c_k h_k', with h_k' = √k h_{k−1}."""
+        return tabulated(_differentiated(np.asarray(self.coefficients)))
+
+    @cached_property
+    def _ends(self) -> tuple[float, float]:
+        slopes = _differentiated(np.asarray(self.coefficients))
+        low, high = hermite_sum(slopes, np.array([-RADIUS, RADIUS])).tolist()
+        for j, bend in enumerate(self.bends):
+            low, high = low - (2 * j + 1) * bend * RADIUS ** (2 * j), high + (2 * j + 1) * bend * RADIUS ** (2 * j)
+        for j, log in enumerate(self.logs):
+            steep = log * RADIUS ** (2 * j) * ((2 * j + 1) * math.log(RADIUS) + 1)
+            low, high = low + steep, high + steep
+        return high, low
+
+    # what others want to know -----------------------------------------------------------------------------------
+
+    @cached_property
+    def origin(self) -> float:
+        """φ₀(0)."""
+        return float(self.table.coefficients[len(self.table.coefficients) // 2, 0])
+
+    @property
+    def kinks(self) -> tuple[float, ...]:
+        return (0.0,) if self.bends or self.logs else ()
+
+    @property
+    def breaks(self) -> tuple[float, ...]:
+        """Where an integral over φ₀ should be split."""
+        return (-RADIUS, 0.0, RADIUS)
+
+    @cached_property
+    def lipschitz(self) -> float:
+        x = np.concatenate([np.linspace(0, RADIUS, 6001), [2 * RADIUS], 10.0 ** np.arange(-14, -3, 0.5)])
+        return float(np.max(np.abs(self.derivative(np.concatenate([-x, x])))))
+
+    @property
+    def odd(self) -> bool:
+        return not any(self.bends) and not any(self.coefficients[2::2])
+
+    def order(self, count: int) -> Array:
+        """E[φ₀(ξ) h_k(ξ)] for k < count: the coefficients with those of the bends."""
+        total = np.zeros(count)
+        known = np.asarray(self.coefficients[:count])
+        total[: known.size] = known
+        for j, (bend, log) in enumerate(zip(*self._matched(), strict=True)):
+            total += bend * bend_coefficients(j, count) + log * log_coefficients(j, count)
+        return total
+
+    def _matched(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
+        length = max(len(self.bends), len(self.logs))
+        return tuple((*factors, *[0.0] * (length - len(factors))) for factors in (self.bends, self.logs))  # type: ignore[return-value]
+
+    def text(self, x: str) -> str:
+        bends = f", {len(self.bends) + len(self.logs)} bends" if self.kinks else ""
+        return f"hermite({x}; {len(self.coefficients)} orders{bends})"
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "name": "hermite",
+            "coefficients": list(self.coefficients),
+            "bends": list(self.bends),
+            "logs": list(self.logs),
+        }
+
+
+def tabulated(coefficients: Array) -> Table:
+    """Chebyshev interpolation of Σ c_k h_k, on as many intervals as it needs."""
+    nodes = np.cos(np.pi * (np.arange(_DEGREE + 1) + 0.5) / (_DEGREE + 1))
+    count = _FEWEST
+    while True:
+        middles = (2 * np.arange(count) + 1 - count)[:, None]
+        values = hermite_sum(coefficients, (middles + nodes) * (RADIUS / count))
+        fitted = np.polynomial.chebyshev.chebvander(nodes, _DEGREE).T @ values.T * (2 / (_DEGREE + 1))
+        fitted[0] /= 2
+        # h_k grows like e^{x²/4}, and rounding with the values
+        size = np.linalg.norm(coefficients) * np.exp(((middles[:, 0] * RADIUS / count) ** 2) / 4)
+        largest = np.abs(values).max(1)
+        error = float(np.max(np.abs(fitted[-2:]) / (size + largest + 1e-300)))
+        fitted[np.abs(fitted) < 4e-16 * largest] = 0.0  # rounding
+        if error <= 2e-15 or 2 * count + 1 > _MOST_INTERVALS:
+            break
+        count = 2 * count + 1
+    monomials = fitted.T @ _MONOMIALS
+    derivative, unit = coefficients, 1.0
+    for j in range(4):  # the digits of small x
+        monomials[count // 2, j] = unit * hermite_sum(derivative, np.zeros(1))[0]
+        derivative, unit = _differentiated(derivative), unit * (RADIUS / count) / (j + 1)
+    return Table(monomials, error)
+
+
+def _differentiated(coefficients: Array) -> Array:
+    """Of Σ c_k h_k': √k c_k for the order k − 1."""
+    return coefficients[1:] * np.sqrt(np.arange(1, max(coefficients.size, 1)))
+
+
+def hermite_sum(coefficients: Array, x: Array) -> Array:
+    """Σ c_k h_k(x)."""
+    last, current = np.zeros_like(x), np.ones_like(x)
+    total = np.full_like(x, coefficients[0] if coefficients.size else 0.0)
+    for k in range(1, coefficients.size):
+        last, current = current, (x * current - math.sqrt(k - 1) * last) / math.sqrt(k)
+        if coefficients[k]:
+            total += coefficients[k] * current
+    return total
+
+
+def bend_coefficients(j: int, count: int) -> Array:
+    """E[|ξ|^s h_k(ξ)], s = 2j + 1, k < count: E|ξ|^s Π_{i<k/2} (s − 2i)/√k! for even k."""
+    s = 2 * j + 1
+    found = np.zeros(count)
+    found[::2] = _absolute_moment(s) * _products(s, 0, len(found[::2]))
+    return found
+
+
+def log_coefficients(j: int, count: int) -> Array:
+    """E[ξ^s log|ξ| h_k(ξ)], s = 2j + 1, k < count: the derivative in s of E|ξ|^{s+1} Π_{i<(k−1)/2} (s − 1 − 2i)/√k!."""
+    s = 2 * j + 1
+    odd = np.zeros(len(range(1, count, 2)))
+    front = _absolute_moment(s + 1)
+    for n in range(min(j + 1, odd.size)):  # before the factor s − 1 − 2j = 0 enters, both are differentiated
+        factors = [s - 1 - 2 * i for i in range(n)]
+        rate = math.log(2) / 2 + float(special.digamma((s + 2) / 2)) / 2 + sum(1 / factor for factor in factors)
+        odd[n] = front * math.prod(factors) * rate / math.sqrt(math.factorial(2 * n + 1))
+    if odd.size > j + 1:  # without it, later
+        start = front * math.prod(s - 1 - 2 * i for i in range(j)) / math.sqrt(math.factorial(2 * j + 3))
+        odd[j + 1 :] = start * _products(s, 2 * j + 3, odd.size - j - 1)
+    found = np.zeros(count)
+    found[1::2] = odd
+    return found
+
+
+def _products(s: int, first: int, count: int) -> Array:
+    """1, then every step from order k to k + 2 multiplies by (s − k)/√((k+1)(k+2)), from k = `first` on."""
+    k = first + 2.0 * np.arange(max(count - 1, 0))
+    return np.concatenate([[1.0], np.cumprod((s - k) / np.sqrt((k + 1) * (k + 2)))])[:count]
+
+
+def _absolute_moment(s: float) -> float:
+    """E|ξ|^s."""
+    return 2 ** (s / 2) * math.gamma((s + 1) / 2) / math.sqrt(math.pi)

@@ -1,0 +1,100 @@
+"""A function of the cosine on short intervals, for kernels that one polynomial cannot follow.
+
+The variable is √(1 − |t|), separately for t ≥ 0 and t < 0, so that branch points at t = ±1 do no harm.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from notsodeep import compilation
+from notsodeep.kernels.layers import ends_of_rows
+
+__all__ = ["Radii", "fit_pieces", "piecewise_pass"]
+
+Array: TypeAlias = NDArray[Any]
+Function: TypeAlias = Callable[[Array, Array], Array]
+
+_DEGREE = 12
+_INTERVALS = (16, 64, 256, 1024)
+_NODES = np.cos(np.pi * (np.arange(_DEGREE + 1) + 0.5) / (_DEGREE + 1))
+_MONOMIALS = np.linalg.inv(np.vander(_NODES, increasing=True))
+_jit = compilation.jit(nogil=True, error_model="numpy", fastmath={"contract", "nsz"})
+
+
+def fit_pieces(function: Function, accept: float) -> tuple[Array, float] | None:
+    """Interpolate `function` of (u, √2 − u), u = √(1 − t), with values (kinds, points).
+
+    Returns
+    -------
+    coefficients : array (kinds, 2, intervals, degree + 1)
+        Of y ∈ [−1, 1], highest power first; index 1: t ≥ 0 or t < 0.
+    error : float
+        Between the nodes, relative to the value at t = 1. None where no moderate number of intervals suffices.
+    """
+    for count in _INTERVALS:
+        middles = (2 * np.arange(count) + 1)[:, None]
+        parts, error = [], 0.0
+        for sign in (1, -1):
+            roots = (middles + _NODES) / (2 * count)
+            values = _at(function, roots.ravel(), sign).reshape(-1, count, _DEGREE + 1)
+            parts.append((values @ _MONOMIALS.T)[:, :, ::-1])
+            y = np.array([-0.97, -0.4, 0.55, 0.99])
+            truth = _at(function, ((middles + y) / (2 * count)).ravel(), sign).reshape(-1, count, y.size)
+            found = parts[-1] @ np.vander(y, _DEGREE + 1).T
+            if sign > 0:
+                top = np.abs(_at(function, np.zeros(1), 1))
+            error = max(error, float(np.max(np.abs(found - truth).reshape(len(top), -1) / top)))
+        if error <= accept:
+            return np.ascontiguousarray(np.stack(parts, axis=1)), error
+    return None
+
+
+def _at(function: Function, root: Array, sign: int) -> Array:
+    """The function where 1 − sign·t = root²."""
+    if sign > 0:
+        return function(root, math.sqrt(2) - root)
+    u = np.sqrt(2 - root**2)
+    return function(u, root**2 / (math.sqrt(2) + u))
+
+
+class Radii(NamedTuple):
+    """What `piecewise_pass` knows of each sample: x = factor · row, ‖x‖, and the factor of its kernel."""
+
+    factor: Any
+    norm: Any
+    radius: Any
+
+
+@_jit
+def piecewise_pass(
+    out: Any, X: Any, Y: Any, left: Any, right: Any, coefficients: Any, cut: float, rounding: float,
+    i0: int, i1: int, j0: int, j1: int, symmetric: bool,
+) -> int:  # fmt: skip
+    """Turn Gram entries in out[0] into kernels r_i r_j F_k(t); cut, rounding: see `ends_of_rows`."""
+    intervals, degree = coefficients.shape[2], coefficients.shape[3] - 1
+    recomputed = 0
+    for i in range(i0, i1):
+        for j in range(max(j0, i + 1) if symmetric else j0, j1):
+            product, lengths = np.float64(out[0, i, j]) * left.factor[i] * right.factor[j], left.norm[i] * right.norm[j]
+            small, side = 1.0, 0
+            if lengths > 0:
+                pair, again = ends_of_rows(X, Y, left, i, right, j, product, cut, rounding)
+                recomputed += again
+                side = 0 if pair.near <= pair.far else 1
+                small = min(max(min(pair.near, pair.far) / lengths, 0.0), 1.0)
+            place = math.sqrt(small) * intervals
+            piece = min(int(place), intervals - 1)
+            y = 2.0 * (place - piece) - 1.0
+            for k in range(coefficients.shape[0]):
+                row = coefficients[k, side, piece]
+                total = row[0]
+                for d in range(1, degree + 1):
+                    total = total * y + row[d]
+                out[k, i, j] = left.radius[i] * right.radius[j] * total
+    return recomputed

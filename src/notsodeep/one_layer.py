@@ -1,0 +1,415 @@
+"""The one-hidden-layer network that has a given kernel on a sphere, exactly.
+
+With k(t) = Σ b_k tᵏ, b_k ≥ 0, the activation
+
+    σ(x) = Σ_k s_k √b_k h_k(x/τ0),    s_k = ±1,    h_k orthonormal Hermite polynomials,
+
+of a single layer has the conjugate kernel k on rows of norm τ0, because E[h_j(u) h_k(v)] = δ_jk tᵏ. Its NTK, both
+layers trained, is Σ (1 + k) b_k tᵏ, so b_k/(1 + k) in place of b_k gives the tangent kernel k
+[Simon, Anand, DeWeese 2022].
+
+Smooth activations make b_k fall faster than any power. Kinks leave a power law, b_k ~ k^{−1−s} with the exponent s of
+the singularity (1 − t)^s; it is fitted to the last orders computed, separately for even and odd k, and carried to all
+orders by |x|, |x|³, … and x log|x|, x³ log|x|, …, whose Hermite coefficients are known.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.optimize import least_squares
+
+from notsodeep.activations import Activation, PiecewiseLinear
+from notsodeep.checks import InputError, count, matrix
+from notsodeep.gaussian import hermite_polynomials, moments
+from notsodeep.hermite import RADIUS, HermiteSeries, bend_coefficients, hermite_sum, log_coefficients
+from notsodeep.kernels.dense import Network
+from notsodeep.kernels.power_series import PowerSeries
+from notsodeep.kernels.sphere import SphereKernel, on_sphere
+from notsodeep.kinds import Kind
+from notsodeep.models import Explicit
+
+__all__ = ["Design", "SphereMatch", "design", "match_on_sphere", "spectral_distance", "sphere_norm"]
+
+Array: TypeAlias = NDArray[Any]
+
+EXACT = 1e-10  # largest distance of a design that calls itself exact
+_ENOUGH = 2e-12  # distance at which no more orders are tried
+_LENGTHS = (1024, 4096, 16384, 65536)
+_TERMS = (4, 3, 2, 1)  # of the power law
+_BENDS = 5  # of either kind
+_STEEPER = 10.0  # how much steeper than necessary σ may be for a smaller fourth moment
+_FREE = 8  # orders whose signs are chosen one by one
+
+
+@dataclass(frozen=True)
+class Design:
+    """An activation whose single layer has the kernel, how far it is off, and what finite networks feel.
+
+    Attributes
+    ----------
+    activation : Activation
+    distance : float
+        sup_t |k̂(t) − k(t)|/k(1), from a fine grid and the derivative between its points.
+    fourth : float
+        E[σ⁴]/E[σ²]² at the norm of the design: how much a finite layer fluctuates.
+    """
+
+    activation: Activation
+    distance: float
+    fourth: float
+
+    @property
+    def lipschitz(self) -> float:
+        return self.activation.lipschitz
+
+
+def design(kernel: SphereKernel, tangent: bool) -> Design:
+    """Find σ whose single layer has this kernel as its CK, or as its NTK if `tangent`."""
+    smooth = kernel.singularity.smooth
+    best: tuple[float, PowerSeries] | None = None
+    for length in _LENGTHS:
+        b = kernel.series(length)
+        if smooth:
+            # the noise of b_k grows by 100 up to the last order
+            last = np.flatnonzero(b > 2e-16 * kernel(1.0) * 100.0 ** (np.arange(length) / length))
+            ended = last.size == 0 or last[-1] < 0.75 * length
+            candidates = [PowerSeries.finite(b[: (last[-1] if last.size else 0) + 1])]
+        else:
+            exponent = min(kernel.singularity.plus, kernel.singularity.minus)
+            ended, candidates = False, [PowerSeries.with_tail(b, exponent, terms) for terms in _TERMS]
+        for series in candidates:
+            distance = _distance(series, kernel)
+            if best is None or distance < best[0]:
+                best = distance, series
+        if ended or (best is not None and best[0] <= _ENOUGH):
+            break
+    assert best is not None
+    distance, series = best
+    bends, logs, missed = _bends(series, tangent)
+    found = []
+    for pattern in _patterns(kernel, series.b.size):
+        shape, fourth = _signed(series, tangent, bends, logs, pattern)
+        # what the table, its straight ends and rounding change shows in the moments
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # of a quadrature that stops early
+            m = moments(Activation(shape), 1.0)
+        reached = m.power + (m.slope_power if tangent else 0.0)
+        total = distance + (missed + abs(reached - kernel(1.0))) / kernel(1.0)
+        found.append(Design(Activation(shape, stretch=1 / kernel.norm), total, fourth))
+    return min(found, key=lambda one: (one.distance > EXACT, one.distance if one.distance > EXACT else one.fourth))
+
+
+@dataclass(frozen=True, eq=False)
+class SphereMatch:
+    """One hidden layer with the kernel of the model on a sphere.
+
+    Attributes
+    ----------
+    network : Explicit
+        Of one layer. It normalises its rows when the kernel of the model is homogeneous in their norms, and is then
+        exact for rows of any norms.
+    family : str
+        ``"hermite"`` or ``"piecewise_linear"``.
+    kind : str
+        The kernel of the model that was matched.
+    tau0 : float
+        The norm of the rows.
+    distance : float
+        sup_t |k̂(t) − k(t)|/k(1) over all cosines.
+    fourth : float
+        E[σ⁴]/E[σ²]²: how much a finite layer fluctuates.
+    reference : DEQ or Explicit
+        The model whose kernel is approximated: as it was given.
+    why : str
+        How it was chosen, with ``on="auto"``.
+    """
+
+    network: Explicit
+    family: str
+    kind: str
+    tau0: float
+    distance: float
+    fourth: float
+    reference: Network
+    why: str = ""
+
+    @property
+    def model(self) -> Network:
+        """What was matched."""
+        return self.reference
+
+    @property
+    def depth(self) -> int:
+        return self.network.depth
+
+    @property
+    def lipschitz(self) -> float:
+        """sup |σ'|."""
+        return self.network.activations[0].lipschitz
+
+    @property
+    def exact(self) -> bool:
+        """Whether the distance is at most 1e-10."""
+        return self.distance <= EXACT
+
+    def distance_on(self, X: ArrayLike) -> float:
+        """‖K̂ − K‖/‖K‖ in the spectral norm on the rows X (n, p)."""
+        return spectral_distance(self.network, self.reference, self.kind, X)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return a JSON-ready description."""
+        return {
+            "on": "sphere",
+            "model": self.reference.to_dict(),
+            "network": self.network.to_dict(),
+            "kind": self.kind,
+            "tau0": self.tau0,
+            "family": self.family,
+            "depth": self.depth,
+            "distance": self.distance,
+            "exact": self.exact,
+            "fourth": self.fourth,
+            "lipschitz": self.lipschitz,
+            "why": self.why,
+        }
+
+    def __str__(self) -> str:
+        verdict = "exact on the sphere" if self.exact else "close on the sphere"
+        rows = "rows of any norms" if self.network.normalize is not None else f"rows of norm {self.tau0:.6g}"
+        lines = [
+            f"{self.kind} of {self.reference}, {rows}",
+            f"≈ {self.network}",
+            f"{verdict}: sup |k̂ − k|/k(1) ≤ {self.distance:.1e}; E[σ⁴]/E[σ²]² = {self.fourth:.3g}, "
+            f"sup |σ'| = {self.lipschitz:.3g}",
+        ]
+        return "\n".join([*lines, self.why] if self.why else lines)
+
+
+def match_on_sphere(model: Network, tau0: float, kind: str, kinks: int | None = None) -> SphereMatch:
+    """Find the one-layer network whose CK (for ck, nngp) or NTK is this kernel of the model on rows of norm τ0."""
+    kernel = on_sphere(model, kind, tau0)
+    tangent = Kind.of(kind).is_tangent
+    found = design(kernel, tangent) if kinks is None else bent(kernel, tangent, count(kinks, "kinks"))
+    network = Explicit([found.activation], normalize=tau0 if radial(model) else None)
+    family = "hermite" if kinks is None else "piecewise_linear"
+    return SphereMatch(network, family, kind, tau0, found.distance, found.fourth, model)
+
+
+def radial(model: Network) -> bool:
+    """Whether K(cx, y) = c K(x, y) for c > 0."""
+    if isinstance(model, Explicit) and model.normalize is not None:
+        return True
+    return not getattr(model, "needs_one_norm", False) and model.recursion().homogeneous
+
+
+def sphere_norm(X: ArrayLike, model: Network) -> float:
+    """The norm of the rows; refused if they differ and the kernel depends on it."""
+    norms = np.linalg.norm(matrix(X, "X"), axis=1)
+    low, high = float(norms.min()), float(norms.max())
+    if high == 0:
+        raise InputError("X has only rows of zeros; a sphere needs a radius")
+    if high - low > 1e-6 * high and not radial(model):
+        raise InputError(
+            f"X has rows of norms {low:.6g} to {high:.6g}, which do not lie on one sphere; normalise them, or use "
+            "on='mixture'"
+        )
+    return math.sqrt(float(np.mean(norms**2)))
+
+
+def spectral_distance(network: Explicit, reference: Network, kind: str, X: ArrayLike) -> float:
+    """‖K̂ − K‖/‖K‖ with K̂ the network's CK (for ck, nngp) or NTK."""
+    goal = reference.kernel(X, kind=kind, dtype="float64")
+    found = network.kernel(X, kind=Kind.of(kind).explicit, dtype="float64")
+    return float(np.abs(np.linalg.eigvalsh(found - goal)).max() / np.abs(np.linalg.eigvalsh(goal)).max())
+
+
+# --- few kinks ----------------------------------------------------------------------------------------------------
+
+
+def bent(kernel: SphereKernel, tangent: bool, kinks: int) -> Design:
+    """Fit a piecewise-linear σ with at most this many kinks to k, in the largest deviation over t."""
+    smooth = design(kernel, tangent).activation
+    kind, top = ("ntk" if tangent else "ck"), kernel(1.0)
+    root = np.sin(np.linspace(0, np.pi / 2, 33)) ** 2
+    gap = np.concatenate([root**2, 2 - root[-2::-1] ** 2])
+    rest = np.concatenate([2 - root**2, root[-2::-1] ** 2])
+    goal = kernel.near(gap, rest)
+
+    def build(theta: Array) -> Activation:
+        """Places of the kinks, slopes, and the value at 0; in units of the norm."""
+        order = np.argsort(theta[:kinks])
+        places = np.maximum.accumulate(theta[:kinks][order] + 1e-6 * np.arange(kinks))
+        steps = np.diff(theta[kinks : 2 * kinks + 1])[order]
+        slopes = theta[kinks] + np.concatenate([[0.0], np.cumsum(steps)])
+        shape = PiecewiseLinear(tuple(places.tolist()), tuple(slopes.tolist()))
+        return Activation(shape, stretch=1 / kernel.norm, shift=-float(theta[-1]))
+
+    def deviation(theta: Array) -> Array:
+        return (SphereKernel(Explicit([build(theta)]), kind, kernel.norm).near(gap, rest) - goal) / top
+
+    best, smallest = None, math.inf
+    for spread in (0.8, 1.5):
+        places = spread * (np.arange(kinks) - (kinks - 1) / 2) * 2 / max(kinks, 2)
+        edges = np.concatenate([[places[0] - 1.5], places, [places[-1] + 1.5]])
+        heights = smooth(kernel.norm * edges)
+        start = np.concatenate([places, np.diff(heights) / np.diff(edges), [float(smooth(0.0))]])
+        theta = least_squares(deviation, start, max_nfev=60).x
+        for power in (2, 4):  # towards the largest deviation
+            scale = float(np.abs(deviation(theta)).max()) + 1e-300
+
+            def sharpened(x: Array, power: int = power, scale: float = scale) -> Array:
+                ratio = deviation(x) / scale
+                return np.sign(ratio) * np.abs(ratio) ** power
+
+            theta = least_squares(sharpened, theta, max_nfev=30).x
+        size = float(np.abs(deviation(theta)).max())
+        if size < smallest:
+            best, smallest = theta, size
+    assert best is not None
+    sigma = build(best)
+    xi, weights = np.polynomial.hermite_e.hermegauss(120)
+    values = sigma(kernel.norm * xi)
+    fourth = float(weights @ values**4 * weights.sum() / (weights @ values**2) ** 2)
+    found = SphereKernel(Explicit([sigma]), kind, kernel.norm)
+    return Design(sigma, _largest(lambda sign, gap: _engine(found, gap, sign), kernel), fourth)
+
+
+def _engine(kernel: SphereKernel, gap: Array, sign: float) -> tuple[Array, Array]:
+    ends = (gap, 2 - gap) if sign > 0 else (2 - gap, gap)
+    return kernel.near(*ends), kernel.derivative(sign * (1 - gap))
+
+
+# --- how far ------------------------------------------------------------------------------------------------------
+
+
+def _distance(series: PowerSeries, kernel: SphereKernel) -> float:
+    return _largest(lambda sign, gap: series(gap, sign), kernel)
+
+
+def _largest(found: Callable[[float, Array], tuple[Array, Array]], kernel: SphereKernel) -> float:
+    """sup |k̂ − k|/k(1), with √(1 − |t|) as the variable: max |D| + max |D'|·step/2 over its intervals."""
+    root = np.sin(np.linspace(0, np.pi / 2, 257)) ** 2
+    top, worst = kernel(1.0), 0.0
+    for sign in (1.0, -1.0):
+        gap = root**2
+        value, slope = found(sign, gap)
+        ends = (gap, 2 - gap) if sign > 0 else (2 - gap, gap)
+        deviation = np.abs(value - kernel.near(*ends))
+        inner = (root > 1e-3) & (root < 1)
+        change = np.zeros_like(root)
+        change[inner] = np.abs(slope[inner] - kernel.derivative(sign * (1 - gap[inner]))) * 2 * root[inner]
+        change[~inner] = change[inner].max()
+        steps = np.diff(root) / 2
+        worst = max(
+            worst,
+            float(np.max(np.maximum(deviation[1:], deviation[:-1]) + steps * np.maximum(change[1:], change[:-1]))),
+        )
+    return worst / top
+
+
+# --- the activation -----------------------------------------------------------------------------------------------
+
+
+def _signed(
+    series: PowerSeries, tangent: bool, bends: Array, logs: Array, pattern: Array
+) -> tuple[HermiteSeries, float]:
+    """Choose the signs: the least fourth moment, and the least slope among those within two per cent of it."""
+    K = series.b.size
+    order = np.arange(K)
+    size = np.sqrt(series.b / (1 + order) if tangent else series.b)
+    signed = pattern * size
+    blocks = []
+    for parity, factors, known in ((0, bends, bend_coefficients), (1, logs, log_coefficients)):
+        coefficients = np.where((order % 2 == parity) & (order >= _FREE), signed, 0.0)
+        tail = [factor * known(j, K) for j, factor in enumerate(factors)]
+        coefficients -= sum(tail) if tail else 0.0
+        blocks.append((coefficients, factors))
+    x = np.linspace(-RADIUS, RADIUS, 1201)
+    mass = np.exp(-(x**2) / 2) * (x[1] - x[0]) / math.sqrt(2 * math.pi)
+    parts = [_part(*blocks[0], (), x), _part(blocks[1][0], (), blocks[1][1], x)]
+    free = [k for k in range(min(_FREE, K)) if size[k] > 0]
+    for k in free:
+        unit = np.zeros(k + 1)
+        unit[k] = signed[k]
+        parts.append(hermite_sum(unit, x))
+    columns = np.stack(parts)
+    present = [np.abs(column).max() > 0 for column in columns]
+    choices = np.array(
+        list(itertools.product(*[(1.0, -1.0) if here and row else (1.0,) for row, here in enumerate(present)]))
+    )  # the first block keeps its sign: −σ is as good as σ
+    values = choices @ columns
+    fourth = values**4 @ mass
+    steepness = np.abs(np.diff(values, axis=1))[:, np.abs(x[1:]) > 0.05].max(1)
+    # low orders with the wrong sign grow like powers of x, where a Gaussian hardly comes: not at any price
+    fourth = np.where(steepness <= _STEEPER * steepness.min(), fourth, np.inf)
+    close = np.flatnonzero(fourth <= 1.02 * fourth.min())
+    best = choices[close[np.argmin(steepness[close])]]
+    power = float(values[close[0]] ** 2 @ mass)
+    if free and 1 in free:  # σ rises at 0
+        best = best * np.sign(pattern[1] * best[2 + free.index(1)])
+    total = best[0] * blocks[0][0] + best[1] * blocks[1][0]
+    for sign, k in zip(best[2:], free, strict=True):
+        total[k] += sign * signed[k]
+    shape = HermiteSeries(tuple(total.tolist()), tuple((best[0] * bends).tolist()), tuple((best[1] * logs).tolist()))
+    return shape, float(fourth.min()) / power**2
+
+
+def _patterns(kernel: SphereKernel, count: int) -> list[Array]:
+    """Signs to start from: those of |x| for even and x log|x| for odd orders, and those of the model's last activation.
+
+    The former make a function with one bend at 0 if b_k is smooth in k. Kinks away from 0 make b_k oscillate in √k, as
+    the Hermite coefficients of the activation do.
+    """
+    patterns = [np.sign(bend_coefficients(0, count) + log_coefficients(0, count))]
+    phi, variance = kernel.last
+    if isinstance(phi.shape, PiecewiseLinear) and not phi.shape.homogeneous:
+        places = np.asarray(phi.kinks) / math.sqrt(variance)
+        bends = np.diff(phi.shape.slopes) * np.exp(-(places**2) / 4)
+        # E[(ξ − p)₊ h_k] = h_{k−2}(p) e^{−p²/2}/√(2π k(k−1)), and the first two from the moments
+        own = bends @ hermite_polynomials(places, max(count - 3, 0), np.exp(-(places**2) / 4)).T
+        m = moments(phi, math.sqrt(variance))
+        signs = np.sign(np.concatenate([[m.mean, m.slope], own]))[:count]
+        patterns.append(np.where(signs == 0, patterns[0], signs))
+    return patterns
+
+
+def _part(coefficients: Array, bends: Array | tuple[()], logs: Array | tuple[()], x: Array) -> Array:
+    total = hermite_sum(coefficients, x)
+    for j, bend in enumerate(bends):
+        total = total + bend * np.abs(x) ** (2 * j + 1)
+    for j, log in enumerate(logs):
+        total = total + log * x ** (2 * j + 1) * np.log(np.maximum(np.abs(x), 1e-300))
+    return total
+
+
+def _bends(series: PowerSeries, tangent: bool) -> tuple[Array, Array, float]:
+    """Factors of |x|^{2j+1} and x^{2j+1} log|x| whose coefficients follow √b̂_k (or √(b̂_k/(1+k))) beyond K.
+
+    Also returns what they miss of Σ_{k≥K} b̂_k.
+    """
+    found, missed = [], 0.0
+    for parity, known in ((0, bend_coefficients), (1, log_coefficients)):
+        if not series.law.shape[1] or not series.law[parity].any():
+            found.append(np.zeros(0))
+            continue
+        first, most = series.b.size, 32 * series.b.size
+        k = np.unique(np.geomspace(first, most - 2, 600).astype(int) // 2 * 2 + parity)
+        goal = series.tail(k.astype(float), parity)
+        weight = 1.0 + k if tangent else np.ones(k.size)
+        basis = np.stack([known(j, most)[k] for j in range(_BENDS)], axis=1)
+        size = np.sqrt(goal / weight) * np.sign(basis[:, 0])
+        units = np.abs(basis / size[:, None]).max(0)
+        factors = np.linalg.lstsq(basis / size[:, None] / units, np.ones(k.size), rcond=1e-13)[0] / units
+        found.append(factors)
+        off = np.abs(weight * (basis @ factors) ** 2 - goal)
+        # every other order between two sampled ones, and beyond the last in proportion
+        missed += float(np.sum(np.maximum(off[1:], off[:-1]) * np.diff(k)) / 2 + off[-1] * k[-1] / series.exponent)
+    return found[0], found[1], missed

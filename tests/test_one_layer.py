@@ -1,0 +1,161 @@
+"""One hidden layer with the kernel of a deep model: against exact kernels, double integrals, and bad input."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import numpy as np
+import pytest
+from numpy.polynomial.hermite_e import hermegauss
+
+import notsodeep as nsd
+from notsodeep import data
+from notsodeep.hermite import HermiteSeries
+from notsodeep.models import model_from_dict
+
+DEQS = {
+    "relu": nsd.DEQ("relu", 0.2, 0.8),
+    "relu with bias": nsd.DEQ("relu", 0.2, 0.8, 0.5),
+    "abs": nsd.DEQ("abs", 0.3, 0.8),
+    "tanh near its limit": nsd.DEQ("tanh", 0.99, 0.8),
+    "swish": nsd.DEQ("swish", 0.2, 0.8),
+    "callable": nsd.DEQ(nsd.activation(np.arctan, derivative=lambda x: 1 / (1 + x * x)), 0.2, 0.8),
+    "five layers": nsd.Explicit(["relu"] * 5),
+}
+
+
+def unit_rows(n: int, p: int) -> np.ndarray:
+    X = np.random.default_rng(p).standard_normal((n, p))
+    return X / np.linalg.norm(X, axis=1, keepdims=True)
+
+
+@pytest.fixture(scope="module")
+def digits() -> np.ndarray:
+    X = data.load("digits").X[:150].astype(np.float64)
+    return X / np.linalg.norm(X, axis=1, keepdims=True)
+
+
+@pytest.mark.parametrize("kind", ["ck", "ntk"])
+@pytest.mark.parametrize("name", DEQS)
+def test_one_layer_has_the_kernel_of_the_model(name: str, kind: str, digits: np.ndarray) -> None:
+    m = nsd.match(DEQS[name], tau0=1.0, kind=kind, on="sphere")
+    assert m.exact
+    assert m.depth == 1
+    assert m.reference is DEQS[name]
+    for X in (digits, unit_rows(80, 3), unit_rows(80, 300)):
+        assert m.distance_on(X) <= (1e-9 if kind == "ck" else 1e-8)
+    # σ itself, not its description: both ends of the kernel by quadrature
+    found = nsd.moments(m.network.activations[0], 1.0)
+    power = found.power + (found.slope_power if kind == "ntk" else 0.0)
+    assert power == pytest.approx(DEQS[name].on_sphere(kind)(1.0), rel=2 * m.distance + 1e-14)
+    assert found.mean**2 == pytest.approx(DEQS[name].on_sphere(kind)(0.0), abs=1e-11)
+
+
+@pytest.mark.parametrize("kind", ["nngp", "ntk_frozen_input", "ntk_injected"])
+def test_every_kind(kind: str, digits: np.ndarray) -> None:
+    m = nsd.match(nsd.DEQ("swish", 0.4, 0.6, 0.3), tau0=1.0, kind=kind, on="sphere")
+    assert m.exact
+    assert m.distance_on(digits) <= 1e-9
+
+
+def test_double_integrals_of_the_activation() -> None:
+    """E[σ(u)σ(v)] of correlated Gaussians by Gauss–Hermite, without any Hermite coefficient of the design."""
+    deq, norm = nsd.DEQ("tanh", 0.5, 0.8, 0.2), 1.4
+    sigma = nsd.match(deq, tau0=norm, kind="ck", on="sphere").network.activations[0]
+    nodes, weights = hermegauss(100)
+    weights = weights / weights.sum()
+    for t in (-0.8, -0.1, 0.4, 0.95):
+        second = t * nodes[:, None] + math.sqrt(1 - t * t) * nodes
+        value = weights @ (sigma(norm * nodes)[:, None] * sigma(norm * second)) @ weights
+        assert value == pytest.approx(deq.on_sphere("ck", norm)(t), rel=1e-9)
+
+
+def test_rows_of_any_norms_for_homogeneous_kernels() -> None:
+    X = unit_rows(60, 7) * np.random.default_rng(1).uniform(0.1, 5.0, (60, 1))
+    X[3] = 0
+    for kind in ("ck", "ntk"):
+        m = nsd.match(nsd.DEQ("relu", 0.2, 0.8), tau0=2.0, kind=kind, on="sphere")
+        assert m.network.normalize == 2.0
+        assert m.distance_on(X) <= 1e-12
+        diagonal = m.network.kernel_diag(X, kind="ck" if kind == "ck" else "ntk")
+        assert diagonal == pytest.approx(m.reference.kernel_diag(X, kind=kind), rel=1e-11)
+    m = nsd.match(nsd.DEQ("tanh", 0.2, 0.8), tau0=1.0, on="sphere")
+    assert m.network.normalize is None
+    near = unit_rows(30, 7) * np.random.default_rng(1).uniform(0.97, 1.03, (30, 1))
+    assert 1e-6 < m.distance_on(near) < 1e-2
+
+
+def test_the_design_is_a_value_of_the_algebra() -> None:
+    m = nsd.match(nsd.DEQ("relu", 0.2, 0.8), tau0=1.0, on="sphere")
+    sigma = m.network.activations[0]
+    assert isinstance(sigma.shape, HermiteSeries)
+    again = model_from_dict(json.loads(json.dumps(m.network.to_dict())))
+    assert again == m.network
+    moved = 2 * sigma.stretched(0.5) - 1
+    x = np.linspace(-30, 30, 601) + 0.01
+    assert moved(x) == pytest.approx(2 * sigma(0.5 * x) - 1)
+    assert moved.derivative(x) == pytest.approx((moved(x + 1e-5) - moved(x - 1e-5)) / 2e-5, abs=1e-6)
+    # at most linear growth
+    assert np.abs(np.diff(sigma(np.array([20.0, 40.0, 60.0])), 2)) < 1e-9
+    assert nsd.moments(moved, 2.0).power == pytest.approx(
+        4 * nsd.moments(sigma, 1.0).power - 4 * nsd.moments(sigma, 1.0).mean + 1, rel=1e-12
+    )
+
+
+def test_signs_are_chosen() -> None:
+    """The fourth moment is far from that of the signs +, … of [theory]: 1.39/0.444² = 7.0."""
+    m = nsd.match(nsd.DEQ("relu", 0.2, 0.8), tau0=1.0, on="sphere")
+    assert m.fourth < 1.6
+    sigma = m.network.activations[0]
+    xi, weights = hermegauss(150)
+    values = sigma(xi)
+    assert m.fourth == pytest.approx(weights @ values**4 * weights.sum() / (weights @ values**2) ** 2, rel=1e-3)
+
+
+@pytest.mark.parametrize(("kinks", "largest"), [(1, 9.4e-4), (2, 2.3e-4), (3, 3e-5)])
+def test_few_kinks(kinks: int, largest: float) -> None:
+    m = nsd.match(nsd.DEQ("relu", 0.2, 0.8), tau0=1.0, kind="ck", on="sphere", kinks=kinks)
+    assert m.distance <= largest
+    assert not m.exact
+    assert len(m.network.activations[0].kinks) <= kinks
+    assert m.lipschitz <= 3
+    t = np.linspace(-1, 1, 301)
+    k = m.reference.on_sphere("ck")
+    assert np.abs(m.network.on_sphere("ck")(t) - k(t)).max() <= m.distance * k(1.0)
+
+
+def test_auto_measures_both(digits: np.ndarray) -> None:
+    m = nsd.match(nsd.DEQ("relu", 0.2, 0.8), kind="ck", on="auto", X=digits)
+    assert m.depth == 1
+    assert "sphere" in m.why
+    X = unit_rows(30, 40) * np.random.default_rng(1).uniform(0.97, 1.03, (30, 1))
+    m = nsd.match(nsd.DEQ("tanh", 0.2, 0.8), kind="ck", on="auto", X=X)
+    assert m.why
+    other = nsd.match(nsd.DEQ("tanh", 0.2, 0.8), X=X)
+    assert other.reference == nsd.DEQ("tanh", 0.2, 0.8).centered(other.tau0)
+    assert m.distance_on(X) <= other.distance_on(X)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"tau0": 1.0, "on": "spher"}, "on='spher'"),
+        ({"tau0": 1.0, "on": "sphere", "kinks": 0}, "kinks=0"),
+        ({"tau0": 1.0, "kinks": 3}, "kinks=3 is for on='sphere'"),
+        ({"tau0": 1.0, "on": "sphere", "depth": 2}, "depth=2 is for on='mixture'"),
+        ({"tau0": 1.0, "on": "sphere", "family": "tanh"}, "family='tanh' is for on='mixture'"),
+        ({"tau0": 1.0, "on": "sphere", "kind": "kc"}, "kind='kc'"),
+        ({"tau0": 1.0, "on": "auto"}, "pass X"),
+        ({"on": "sphere"}, "exactly one of tau0, stats and X"),
+        ({"on": "sphere", "X": np.diag([1.0, 2.0])}, "norms 1 to 2"),
+        ({"on": "sphere", "X": np.zeros((2, 2))}, "rows of zeros"),
+    ],
+)
+def test_bad_input(options: dict, message: str) -> None:
+    with pytest.raises(nsd.InputError) as raised:
+        nsd.match(nsd.DEQ("tanh", 0.2, 0.8), **options)
+    assert message in str(raised.value)
+    assert "\n" not in str(raised.value)
+    with pytest.raises(nsd.InputError, match="no mixture coefficients"):
+        nsd.coefficients(nsd.Explicit(["relu"], normalize=1.0), 1.0)
