@@ -10,6 +10,7 @@ except ImportError as error:
 
 from notsodeep.nn.activations import TensorActivation
 from notsodeep.nn.empirical import empirical_kernel
+from notsodeep.nn.equilibrium import Equilibrium
 from notsodeep.nn.export import export_onnx, load, save
 from notsodeep.nn.fixed_point import SolveReport
 from notsodeep.nn.ling23.condition import Certificate, certificate, ling23_network
@@ -23,6 +24,7 @@ __all__ = [
     "DEQNet",
     "EffectiveWeights",
     "Epoch",
+    "Equilibrium",
     "ExplicitNet",
     "History",
     "ModuleMatch",

@@ -27,8 +27,8 @@ class FixedPointMap(Protocol):
     def jvp(self, point: Tensor, direction: Tensor) -> Tensor:
         """f'(z) · direction, row by row."""
 
-    def take(self, rows: Tensor) -> FixedPointMap:
-        """Return the same map for some of the rows."""
+    def take(self, rows: Tensor) -> FixedPointMap | None:
+        """Return the same map for some of the rows; None where they cannot be parted from the others."""
 
 
 @dataclass
@@ -158,6 +158,7 @@ def solve(problem: FixedPointMap, start: Tensor, stepper: Stepper, tol: float, m
     total = start.shape[0]
     rows: Tensor | None = None  # None: nobody has left yet
     gathered: list[tuple[Tensor, Tensor, Tensor, Tensor, int]] = []
+    divisible = True
     state = start
     buffers = _Buffers(start)
     for iteration in range(1, max_iter + 1):
@@ -174,12 +175,16 @@ def solve(problem: FixedPointMap, start: Tensor, stepper: Stepper, tol: float, m
         remaining = int(running.sum())
         if remaining == 0:
             break
-        if state.shape[0] - remaining >= _WORTHWHILE * state.shape[0]:
+        part: FixedPointMap | None = None
+        if divisible and state.shape[0] - remaining >= _WORTHWHILE * state.shape[0]:
             leaving, staying = (~running).nonzero()[:, 0], running.nonzero()[:, 0]
+            part = problem.take(staying)
+            divisible = part is not None
+        if part is not None:
             labels = leaving if rows is None else rows[leaving]
             gathered.append((labels, state[leaving], point[leaving], residual[leaving], iteration))
             rows = staying if rows is None else rows[staying]
-            problem = problem.take(staying)
+            problem = part
             stepper.take(staying)
             state, image, step = state[staying], image[staying], step[staying]
             buffers.shrink(remaining)

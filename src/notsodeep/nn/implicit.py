@@ -13,29 +13,11 @@ from torch import Tensor
 
 from notsodeep.checks import InputError
 from notsodeep.nn.activations import TensorActivation
-from notsodeep.nn.fixed_point import FixedPoint, SolveReport, relative_residuals, solve, tell
+from notsodeep.nn.fixed_point import FixedPoint, FixedPointMap, SolveReport, relative_residuals, solve, tell
+from notsodeep.nn.options import SolveOptions
 from notsodeep.nn.solvers import stepper
 
-__all__ = ["BACKWARD_MODES", "Adjoint", "Equilibrium", "SolveOptions", "equilibrium"]
-
-BACKWARD_MODES = ("implicit", "unrolled", "phantom")
-
-
-@dataclass(frozen=True)
-class SolveOptions:
-    """Everything that decides how both solves run; see :class:`notsodeep.nn.DEQNet`."""
-
-    solver: str
-    tol: float
-    max_iter: int
-    options: dict[str, Any]
-    backward: str
-    backward_solver: str
-    backward_tol: float
-    backward_max_iter: int
-    backward_options: dict[str, Any]
-    phantom_steps: int
-    on_failure: str
+__all__ = ["Adjoint", "Equilibrium", "equilibrium"]
 
 
 @dataclass(frozen=True)
@@ -119,11 +101,7 @@ class _Implicit(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        if torch.is_grad_enabled():
-            raise NotImplementedError(
-                "second derivatives through the implicit backward pass are not supported: "
-                'do not use create_graph=True here, or build the network with backward="unrolled"'
-            )
+        refuse_second_derivatives()
         weight, state, point = ctx.saved_tensors
         to_weight, to_drive = ctx.needs_input_grad[:2]
         with full_precision(weight):
@@ -133,6 +111,15 @@ class _Implicit(torch.autograd.Function):
             grad_weight = torch.mm(solution.state.t(), state).mul_(ctx.factor) if to_weight else None
         ctx.report.backward = solution.report
         return grad_weight, solution.state if to_drive else None, None, None, None, None, None
+
+
+def refuse_second_derivatives() -> None:
+    """Raise inside a backward pass that is itself to be differentiated."""
+    if torch.is_grad_enabled():
+        raise NotImplementedError(
+            "second derivatives through the implicit backward pass are not supported: "
+            'do not use create_graph=True here, or build the network with backward="unrolled"'
+        )
 
 
 def full_precision(like: Tensor) -> torch.autocast:
@@ -150,7 +137,7 @@ def equilibrium(
                 'start= would cut the graph of backward="unrolled": leave it out, '
                 'use torch.no_grad(), or build the network with backward="implicit"'
             )
-        return _unrolled(Equilibrium(weight, drive, factor, phi), options)
+        return unrolled(Equilibrium(weight, drive, factor, phi), phi(drive), options)
     if options.backward == "implicit" and torch.is_grad_enabled():
         reports: list[SolveReport] = []
         state = _Implicit.apply(weight, drive, start, factor, phi, options, reports)
@@ -160,10 +147,10 @@ def equilibrium(
         solution = solve_equilibrium(problem, start, options)
     if not torch.is_grad_enabled():
         return solution.state, solution.report
-    return _phantom(problem, solution, options)
+    return phantom(problem, solution, options)
 
 
-def _phantom(problem: Equilibrium, solution: FixedPoint, options: SolveOptions) -> tuple[Tensor, SolveReport]:
+def phantom(problem: FixedPointMap, solution: FixedPoint, options: SolveOptions) -> tuple[Tensor, SolveReport]:
     """Some steps more, which alone are differentiated."""
     state, report = solution.state, solution.report
     for _ in range(options.phantom_steps):
@@ -177,9 +164,8 @@ def _phantom(problem: Equilibrium, solution: FixedPoint, options: SolveOptions) 
     return state, report
 
 
-def _unrolled(problem: Equilibrium, options: SolveOptions) -> tuple[Tensor, SolveReport]:
+def unrolled(problem: FixedPointMap, state: Tensor, options: SolveOptions) -> tuple[Tensor, SolveReport]:
     """Plain iteration inside the graph: the memory grows with the number of iterations."""
-    state = problem.phi(problem.drive)
     for iteration in range(1, options.max_iter + 1):
         image = problem.evaluate(state)[0]
         with torch.no_grad():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -11,19 +10,16 @@ from typing import Any, TypeAlias
 import torch
 from torch import Tensor, nn
 
-from notsodeep.checks import InputError, UnknownOptionError, choice, count, nearest, positive, warn_convergence
+from notsodeep.checks import InputError, count, warn_convergence
 from notsodeep.models import DEQ, Explicit
 from notsodeep.nn.activations import TensorActivation
 from notsodeep.nn.fixed_point import SolveReport, require_resolvable
-from notsodeep.nn.implicit import BACKWARD_MODES, SolveOptions, equilibrium, full_precision
+from notsodeep.nn.implicit import equilibrium, full_precision
 from notsodeep.nn.initialization import check_dtype, check_input, check_seed, spectral_norm, standard_entries
-from notsodeep.nn.solvers import SOLVERS, stepper
+from notsodeep.nn.options import solve_options
 
 __all__ = ["DEQNet", "EffectiveWeights", "ExplicitNet"]
 
-
-# what others call our options, where the spelling alone does not tell
-_ALIASES = {"tolerance": "tol", "rtol": "tol", "eps": "tol", "iterations": "max_iter", "hidden_size": "width"}
 
 Learnable: TypeAlias = bool | str | Iterable[str] | Sequence[Iterable[str]]
 
@@ -112,23 +108,22 @@ class DEQNet(nn.Module):
         super().__init__()
         if not isinstance(deq, DEQ):
             raise InputError(f'deq={deq!r} must be a notsodeep.DEQ, e.g. DEQ("relu", recurrent=0.2, input=0.8)')
-        self._check_names(solver, solver_options)
         self.deq = deq
         self.in_features = count(in_features, "in_features")
         self.width = count(width, "width")
         self.out_features = count(out_features, "out_features")
-        self.solve_options = SolveOptions(
+        self.solve_options = solve_options(
+            type(self),
+            solver_options,
             solver=solver,
-            tol=positive(tol, "tol"),
-            max_iter=count(max_iter, "max_iter"),
-            options=dict(solver_options),
-            backward=choice(backward, BACKWARD_MODES, "backward"),
-            backward_solver=choice(backward_solver or solver, SOLVERS, "backward_solver"),
-            backward_tol=positive(tol if backward_tol is None else backward_tol, "backward_tol"),
-            backward_max_iter=count(max_iter if backward_max_iter is None else backward_max_iter, "backward_max_iter"),
-            backward_options=dict(solver_options) if backward_solver in (None, solver) else {},
-            phantom_steps=count(phantom_steps, "phantom_steps"),
-            on_failure=choice(on_failure, ("warn", "raise", "ignore"), "on_failure"),
+            tol=tol,
+            max_iter=max_iter,
+            backward=backward,
+            backward_solver=backward_solver,
+            backward_tol=backward_tol,
+            backward_max_iter=backward_max_iter,
+            phantom_steps=phantom_steps,
+            on_failure=on_failure,
         )
         self.last_solve: SolveReport | None = None
         kind = check_dtype(dtype)
@@ -142,16 +137,6 @@ class DEQNet(nn.Module):
         bias = standard_entries((self.width,), initialization, generator, kind) if deq.bias else None
         self.register_parameter("bias", bias)
         self._check_contraction()
-
-    @classmethod
-    def _check_names(cls, solver: str, options: dict[str, Any]) -> None:
-        choice(solver, SOLVERS, "solver")
-        known = [name for name in inspect.signature(cls).parameters if name not in ("deq", "solver_options")]
-        for name in options:
-            hint = f"; did you mean {_ALIASES[name]!r}?" if name in _ALIASES else nearest(name, known)
-            if hint and name not in inspect.signature(SOLVERS[solver]).parameters:
-                raise UnknownOptionError(f"DEQNet has no option {name!r}{hint}")
-        stepper(solver, options)
 
     def _check_contraction(self) -> None:
         """Refuse settings without an equilibrium, and say when uniqueness is not guaranteed."""

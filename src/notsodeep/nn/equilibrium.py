@@ -1,0 +1,445 @@
+"""The equilibrium of any cell, z* = f(z*, x), found by four solvers and differentiated in three ways.
+
+The implicit gradient needs nothing of f but its products with vectors. One differentiable call of f at the solved
+state leads to everything that f depends on; what flows into that call is the solution of the adjoint equation
+
+    w = g + (∂f/∂z)ᵀ w,      g = ∂loss/∂z*.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, TypeAlias
+
+import torch
+from torch import Tensor, nn
+from torch.utils import _pytree as tree
+
+from notsodeep.checks import InputError, NotConvergedError
+from notsodeep.nn.fixed_point import (
+    FixedPoint,
+    FixedPointMap,
+    SolveReport,
+    Stepper,
+    relative_residuals,
+    require_resolvable,
+    solve,
+    tell,
+)
+from notsodeep.nn.implicit import full_precision, phantom, refuse_second_derivatives, unrolled
+from notsodeep.nn.options import SolveOptions, solve_options
+from notsodeep.nn.solvers import stepper
+
+__all__ = ["Division", "Equilibrium", "settle"]
+
+State: TypeAlias = Tensor | tuple[Tensor, ...]
+Shapes: TypeAlias = Sequence[int] | Sequence[Sequence[int]]
+
+
+class Equilibrium(nn.Module):
+    """z* = f(z*, x, …), for any cell f.
+
+    Parameters
+    ----------
+    f : callable
+        A module or a function ``f(z, x, *extra)`` that returns the next state. The state is one tensor of any shape, or
+        a tuple of tensors, batch first. f may use parameters that it does not own: gradients reach them too.
+    state_shape : tuple of int, or tuple of such tuples
+        The shape of one sample's state, where it is not that of x and `z0` is not passed.
+    solver : {"anderson", "picard", "broyden", "newton"}
+        ``newton`` needs an f that can be differentiated twice.
+    tol : float
+        On ‖f(z) − z‖/‖f(z)‖ of every sample, all tensors of its state together.
+    max_iter : int
+        Evaluations of f.
+    backward : {"implicit", "unrolled", "phantom"}
+        ``implicit``: the implicit function theorem, memory independent of the number of iterations, first derivatives
+        only; ``unrolled``: the graph of a plain iteration from `z0`, derivatives of any order; ``phantom``: the graph
+        of the last `phantom_steps` steps (1: the Jacobian-free gradient), an approximation.
+    backward_solver, backward_tol, backward_max_iter
+        The same for the adjoint equation; the forward values when None.
+    phantom_steps : int
+    on_failure : {"warn", "raise", "ignore"}
+        What a solve that does not converge does.
+    **solver_options
+        Options of the solver (``memory``).
+
+    Attributes
+    ----------
+    last_solve : SolveReport or None
+        Iterations, residuals and convergence of the last forward pass; its ``backward`` is the adjoint solve of it.
+
+    Notes
+    -----
+    Samples that have converged leave the batch, and tensors among x and `extra` whose first dimension is the batch
+    follow them. A cell that mixes its samples, such as one with batch normalisation, is recognised: its batch stays
+    whole.
+
+    Autocast is switched off inside: half precision cannot meet a tolerance. f must give the same result each time; draw
+    a dropout mask once and pass it as `extra`.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from notsodeep import nn
+    >>> class Cell(torch.nn.Module):
+    ...     def __init__(self):
+    ...         super().__init__()
+    ...         self.W, self.U = torch.nn.Linear(16, 16), torch.nn.Linear(5, 16)
+    ...     def forward(self, z, x):
+    ...         return torch.tanh(0.5 * self.W(z) + self.U(x))
+    >>> deep = nn.Equilibrium(Cell(), state_shape=(16,), tol=1e-5)
+    >>> z = deep(torch.ones(3, 5))
+    >>> z.shape, deep.last_solve.converged
+    (torch.Size([3, 16]), True)
+    >>> z.sum().backward()
+    >>> deep.last_solve.backward.converged
+    True
+    """
+
+    def __init__(
+        self,
+        f: Callable[..., Any],
+        state_shape: Shapes | None = None,
+        *,
+        solver: str = "anderson",
+        tol: float = 1e-5,
+        max_iter: int = 200,
+        backward: str = "implicit",
+        backward_solver: str | None = None,
+        backward_tol: float | None = None,
+        backward_max_iter: int | None = None,
+        phantom_steps: int = 1,
+        on_failure: str = "warn",
+        **solver_options: Any,
+    ) -> None:
+        super().__init__()
+        if not callable(f):
+            raise InputError(f"f={f!r} must be a module or a function f(z, x) that returns the next state")
+        self.f = f
+        self.state_shape = state_shape
+        if state_shape is not None:
+            _zeros(state_shape, 1, torch.float32, torch.device("meta"))
+        self.solve_options = solve_options(
+            type(self),
+            solver_options,
+            solver=solver,
+            tol=tol,
+            max_iter=max_iter,
+            backward=backward,
+            backward_solver=backward_solver,
+            backward_tol=backward_tol,
+            backward_max_iter=backward_max_iter,
+            phantom_steps=phantom_steps,
+            on_failure=on_failure,
+        )
+        self.last_solve: SolveReport | None = None
+        self._division = Division()
+
+    def forward(self, x: Any, z0: State | None = None, *extra: Any) -> State:
+        """z*, like `z0`; the solve begins at `z0`, or at zeros of the shape of x or of `state_shape`."""
+        start = self._start(x) if z0 is None else tuple(z0) if isinstance(z0, list) else z0
+        _check_state(start)
+        first = start if isinstance(start, Tensor) else start[0]
+        arguments = (x, *extra)
+        if torch.is_autocast_enabled(first.device.type):
+            start, arguments = tree.tree_map(_widened, (start, arguments))
+        try:
+            with full_precision(first):
+                state, self.last_solve = settle(self.f, start, arguments, self.solve_options, self._division)
+        except RuntimeError as error:
+            if z0 is None and self.state_shape is None and not isinstance(error, NotConvergedError):
+                error.add_note(f"the state began like x, with shape {tuple(x.shape)}; pass z0 or state_shape")
+            raise
+        return state
+
+    def _start(self, x: Any) -> State:
+        if not isinstance(x, Tensor) or not x.is_floating_point() or x.ndim == 0:
+            raise InputError("x is no tensor of real numbers, batch first: pass z0, the state to begin from")
+        if self.state_shape is None:
+            return torch.zeros_like(x)
+        return _zeros(self.state_shape, x.shape[0], x.dtype, x.device)
+
+    def extra_repr(self) -> str:
+        name = "" if isinstance(self.f, nn.Module) else f"{getattr(self.f, '__name__', 'f')}, "
+        chosen = self.solve_options
+        return f"{name}solver={chosen.solver!r}, tol={chosen.tol:g}, backward={chosen.backward!r}"
+
+
+@dataclass
+class Division:
+    """Whether samples may leave the batch, and whether some did in the present solve."""
+
+    allowed: bool = True
+    used: bool = False
+
+
+def settle(
+    f: Callable[..., Any], start: State, arguments: tuple[Any, ...], options: SolveOptions, division: Division
+) -> tuple[State, SolveReport]:
+    """z* = f(z*, *arguments) and the report of its solve; differentiable in all that f depends on."""
+    form = _Form.of(start)
+    flat = form.packed(start)
+    leaves, spec = tree.tree_flatten(arguments)
+    cell = _Cell(f, form, tuple(leaves), spec, len(flat), division)
+    require_resolvable(options.tol, flat.dtype)
+    require_resolvable(options.backward_tol, flat.dtype, "backward_tol")
+    if options.backward == "unrolled" and torch.is_grad_enabled():
+        state, report = unrolled(cell, flat, options)
+        return form.unpacked(state), report
+    method = partial(stepper, options.solver, options.options)
+    solution = _solved(cell, flat.detach(), method, options.tol, options.max_iter, division)
+    state, report = solution.state, solution.report
+    tell(report, "forward", options.on_failure)
+    if torch.is_grad_enabled() and options.backward == "phantom":
+        state, report = phantom(cell, solution, options)
+    elif torch.is_grad_enabled():
+        state = _attached(cell, state, report, options)
+    if state.data_ptr() == flat.data_ptr():
+        state = state.clone()  # the start belongs to the caller
+    return form.unpacked(state), report
+
+
+@torch.no_grad()
+def _solved(
+    problem: FixedPointMap,
+    start: Tensor,
+    method: Callable[[], Stepper],
+    tol: float,
+    max_iter: int,
+    division: Division,
+) -> FixedPoint:
+    """The fixed point, with residuals of the whole batch; a batch whose samples depend on each other stays whole."""
+    division.used = False
+    try:
+        found = solve(problem, start, method(), tol, max_iter)
+    except Exception:  # f takes the batch and not a part of it: it holds tensors of the size of the batch
+        if not division.used:
+            raise
+        division.allowed = False
+        return solve(problem, start, method(), tol, max_iter)
+    if not division.used:
+        return found
+    report = found.report
+    claimed = report.residuals <= tol
+    image = problem.evaluate(found.state)[0]
+    report.residuals = relative_residuals(image, image - found.state)
+    missed = report.residuals[claimed]
+    if not bool((missed > tol).any()) or report.iterations >= max_iter:
+        return found
+    mixes = bool((missed > 10 * tol).any())  # not by rounding
+    division.allowed = False
+    whole = solve(problem, found.state, method(), tol, max_iter - report.iterations)
+    division.allowed = not mixes
+    whole.report.iterations += report.iterations
+    whole.report.sample_iterations += report.iterations
+    return whole
+
+
+# --- the cell on rows -------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Form:
+    """Shapes of one sample's tensors; as a row they stand side by side."""
+
+    shapes: tuple[torch.Size, ...]
+    single: bool
+
+    @staticmethod
+    def of(state: State) -> _Form:
+        tensors = (state,) if isinstance(state, Tensor) else state
+        return _Form(tuple(one.shape[1:] for one in tensors), isinstance(state, Tensor))
+
+    def packed(self, state: Any, rows: int | None = None) -> Tensor:
+        """(rows, width); refuses what has other shapes."""
+        tensors = (state,) if self.single else state
+        good = isinstance(tensors, tuple | list) and all(isinstance(one, Tensor) and one.ndim for one in tensors)
+        if not good or tuple(one.shape[1:] for one in tensors) != self.shapes or rows not in (None, len(tensors[0])):
+            expected = [(rows, *shape) for shape in self.shapes]
+            raise InputError(
+                f"f returned {_described(state)} for a state of shape {expected[0] if self.single else expected}; "
+                "return the next state alone, or pass z0 or state_shape"
+            )
+        flat = [one.reshape(len(one), -1) for one in tensors]
+        return flat[0] if self.single else torch.cat(flat, dim=1)
+
+    def unpacked(self, flat: Tensor) -> State:
+        if self.single:
+            return flat.reshape(len(flat), *self.shapes[0])
+        parts = flat.split([math.prod(shape) for shape in self.shapes], dim=1)
+        return tuple(part.reshape(len(flat), *shape) for part, shape in zip(parts, self.shapes, strict=True))
+
+
+@dataclass
+class _Cell:
+    """The map z ↦ f(z, …) on rows; the arguments of f are leaves of a tree."""
+
+    f: Callable[..., Any]
+    form: _Form
+    leaves: tuple[Any, ...]
+    spec: Any
+    rows: int
+    division: Division
+    linear: tuple[Tensor, Tensor, Tensor] | None = None
+
+    def image(self, state: Tensor) -> Tensor:
+        version = None if state.is_inference() else state._version
+        found = self.f(self.form.unpacked(state), *tree.tree_unflatten(self.leaves, self.spec))
+        if version is not None and state._version != version:
+            raise InputError("f changes its state in place; return a new tensor, e.g. z + y in place of z.add_(y)")
+        image = self.form.packed(found, len(state))
+        if image.dtype != state.dtype:
+            raise InputError(f"f returned {image.dtype} for a state in {state.dtype}; pass z0 in {image.dtype}")
+        return image
+
+    def evaluate(self, state: Tensor, out: tuple[Tensor, Tensor] | None = None) -> tuple[Tensor, Tensor]:
+        return self.image(state), state
+
+    def jvp(self, point: Tensor, direction: Tensor) -> Tensor:
+        """f' · direction: the derivative of u ↦ (f')ᵀu, whose graph serves all directions at a point."""
+        try:
+            if self.linear is None or self.linear[0] is not point:
+                with torch.enable_grad():
+                    at = point.detach().requires_grad_()
+                    image = self.image(at)
+                    free = torch.zeros_like(image, requires_grad=True)
+                    self.linear = point, free, _vjp(image, at, free, create_graph=True)
+            _, free, transposed = self.linear
+            if not transposed.requires_grad:  # f does not depend on z
+                return torch.zeros_like(point)
+            return torch.autograd.grad(transposed, free, direction, retain_graph=True)[0]
+        except RuntimeError as error:
+            reason = " ".join(str(error).split())[:200]
+            raise InputError(
+                f"solver='newton' needs an f that can be differentiated twice; use solver='anderson' ({reason})"
+            ) from None
+
+    def take(self, rows: Tensor) -> _Cell | None:
+        if not self.division.allowed:
+            return None
+        self.division.used = True
+        return replace(self, leaves=tuple(_cut(leaf, self.rows, rows) for leaf in self.leaves), rows=len(rows))
+
+
+def _cut(leaf: Any, total: int, rows: Tensor) -> Any:
+    """What belongs to some of the samples, where the first dimension is the batch."""
+    return leaf[rows] if isinstance(leaf, Tensor) and leaf.ndim and len(leaf) == total else leaf
+
+
+def _check_state(state: Any) -> None:
+    """Refuse what is no state, in one line."""
+    tensors = (state,) if isinstance(state, Tensor) else state
+    if not isinstance(tensors, tuple) or not tensors or not all(isinstance(one, Tensor) for one in tensors):
+        raise InputError(f"z0 is {_described(state)}; pass a tensor or a tuple of tensors")
+    if any(one.ndim == 0 or one.numel() == 0 or len(one) != len(tensors[0]) for one in tensors):
+        raise InputError(f"z0 has {_described(state)}; pass tensors that are not empty, with the batch first")
+    kinds = {(one.dtype, one.device) for one in tensors}
+    if len(kinds) > 1 or not tensors[0].is_floating_point():
+        raise InputError(f"z0 has {_described(state)}; pass real numbers of one dtype on one device")
+
+
+def _described(state: Any) -> str:
+    if isinstance(state, Tensor):
+        return f"shape {tuple(state.shape)} in {state.dtype}"
+    if isinstance(state, tuple | list):
+        return f"{len(state)} entries ({', '.join(_described(one) for one in state)})"
+    return f"a {type(state).__name__}"
+
+
+def _zeros(shapes: Any, rows: int, dtype: torch.dtype, device: torch.device) -> State:
+    try:
+        if all(isinstance(size, int) for size in shapes):
+            return torch.zeros((rows, *shapes), dtype=dtype, device=device)
+        return tuple(torch.zeros((rows, *shape), dtype=dtype, device=device) for shape in shapes)
+    except (TypeError, RuntimeError):
+        raise InputError(f"state_shape={shapes!r} must be the shape of one sample, or a tuple of shapes") from None
+
+
+def _widened(leaf: Any) -> Any:
+    half = isinstance(leaf, Tensor) and leaf.dtype in (torch.float16, torch.bfloat16)
+    return leaf.float() if half else leaf
+
+
+# --- its gradient -----------------------------------------------------------------------
+
+
+def _attached(cell: _Cell, state: Tensor, report: SolveReport, options: SolveOptions) -> Tensor:
+    """The state, with a gradient to all that f depends on."""
+    image = cell.image(state.detach())
+    if not image.requires_grad:
+        return state
+    tensors = [leaf for leaf in cell.leaves if isinstance(leaf, Tensor)]
+    attached: Tensor = _Attach.apply(cell, report, options, state, image, *tensors)
+    return attached
+
+
+class _Attach(torch.autograd.Function):
+    """z* in place of f(z*): the gradient that passes on to f is the solution of the adjoint equation."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        cell: _Cell,
+        report: SolveReport,
+        options: SolveOptions,
+        state: Tensor,
+        image: Tensor,
+        *tensors: Tensor,
+    ) -> Tensor:
+        state = state.clone()
+        ctx.save_for_backward(state, *tensors)
+        # the tensors are saved above; what else f takes is kept here
+        ctx.cell = replace(
+            cell, leaves=tuple(None if isinstance(one, Tensor) else one for one in cell.leaves), linear=None
+        )
+        ctx.places = [k for k, one in enumerate(cell.leaves) if isinstance(one, Tensor)]
+        ctx.report, ctx.options = report, options
+        return state
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        refuse_second_derivatives()
+        state, *tensors = ctx.saved_tensors
+        leaves = list(ctx.cell.leaves)
+        for place, tensor in zip(ctx.places, tensors, strict=True):
+            leaves[place] = tensor
+        cell, options = replace(ctx.cell, leaves=tuple(leaves)), ctx.options
+        method = partial(stepper, options.backward_solver, options.backward_options)
+        with full_precision(state):
+            adjoint = _Adjoint(cell, state, gradient)
+            limits = options.backward_tol, options.backward_max_iter
+            found = _solved(adjoint, gradient, method, *limits, cell.division)
+        tell(found.report, "backward", options.on_failure)
+        ctx.report.backward = found.report
+        return None, None, None, None, found.state, *(None for _ in tensors)
+
+
+class _Adjoint:
+    """w ↦ g + (∂f/∂z)ᵀ w at one point z, from a graph that is kept."""
+
+    def __init__(self, cell: _Cell, point: Tensor, gradient: Tensor) -> None:
+        self.cell, self.gradient = cell, gradient
+        with torch.enable_grad():
+            self.point = point.detach().requires_grad_()
+            self.image = cell.image(self.point)
+
+    def evaluate(self, state: Tensor, out: tuple[Tensor, Tensor] | None = None) -> tuple[Tensor, Tensor]:
+        return self.gradient + self.jvp(state, state), state
+
+    def jvp(self, point: Tensor, direction: Tensor) -> Tensor:
+        return _vjp(self.image, self.point, direction, retain_graph=True)
+
+    def take(self, rows: Tensor) -> _Adjoint | None:
+        cell = self.cell.take(rows)
+        return None if cell is None else _Adjoint(cell, self.point[rows], self.gradient[rows])
+
+
+def _vjp(image: Tensor, point: Tensor, direction: Tensor, **options: bool) -> Tensor:
+    if not image.requires_grad:
+        return torch.zeros_like(point)
+    found = torch.autograd.grad(image, point, direction, allow_unused=True, **options)[0]
+    return torch.zeros_like(point) if found is None else found

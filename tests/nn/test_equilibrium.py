@@ -1,0 +1,433 @@
+"""Equilibria of any cell: states, gradients against finite differences and unrolled graphs, and what is refused."""
+
+from __future__ import annotations
+
+import copy
+import math
+from typing import Any
+
+import pytest
+import torch
+from torch.utils.checkpoint import checkpoint
+
+from notsodeep import nn
+from notsodeep.checks import ConvergenceWarning, InputError, NotConvergedError
+from notsodeep.nn.solvers import SOLVERS
+
+
+def draw(*shape: int, seed: int = 0, scale: float = 1.0) -> torch.Tensor:
+    return scale * torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+class Dense(torch.nn.Module):
+    """tanh(W z + U x + b): states wider than inputs."""
+
+    start = staticmethod(lambda rows: torch.zeros(rows, 7, dtype=torch.float64))
+    x = staticmethod(lambda rows: draw(rows, 3, seed=1))
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.W = torch.nn.Parameter(draw(7, 7, scale=0.2))
+        self.U = torch.nn.Parameter(draw(7, 3, seed=2))
+        self.b = torch.nn.Parameter(draw(7, seed=3))
+
+    def forward(self, z: Any, x: Any) -> Any:
+        return torch.tanh(z @ self.W.t() + x @ self.U.t() + self.b)
+
+
+class Image(torch.nn.Module):
+    """A convolutional cell, state (batch, channels, height, width)."""
+
+    start = staticmethod(lambda rows: torch.zeros(rows, 2, 4, 3, dtype=torch.float64))
+    x = staticmethod(lambda rows: draw(rows, 1, 4, 3, seed=1))
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.W = torch.nn.Parameter(draw(2, 2, 3, 3, scale=0.12))
+        self.U = torch.nn.Parameter(draw(2, 1, 3, 3, seed=2))
+
+    def forward(self, z: Any, x: Any) -> Any:
+        conv = torch.nn.functional.conv2d
+        return torch.nn.functional.softplus(conv(z, self.W, padding=1) + conv(x, self.U, padding=1))
+
+
+class Pair(torch.nn.Module):
+    """Two scales that feed each other, a tuple of tensors of different shapes."""
+
+    start = staticmethod(
+        lambda rows: (torch.zeros(rows, 4, dtype=torch.float64), torch.zeros(rows, 2, 3, dtype=torch.float64))
+    )
+    x = staticmethod(lambda rows: draw(rows, 4, seed=1))
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.V = torch.nn.Parameter(draw(4, 4, scale=0.2))
+        self.W = torch.nn.Parameter(draw(4, 6, scale=0.2, seed=2))
+
+    def forward(self, z: Any, x: Any) -> Any:
+        fine, coarse = z
+        flat = coarse.flatten(1)
+        return torch.sin(fine @ self.V + flat @ self.W.t() + x), torch.tanh(fine @ self.W + 1).reshape(coarse.shape)
+
+
+class Block(torch.nn.Module):
+    """Attention over five tokens, a residual and a normalisation."""
+
+    start = staticmethod(lambda rows: torch.zeros(rows, 5, 4, dtype=torch.float64))
+    x = staticmethod(lambda rows: draw(rows, 5, 4, seed=1))
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.W = torch.nn.Parameter(draw(3, 4, 4, scale=0.2))
+
+    def forward(self, z: Any, x: Any) -> Any:
+        q, k, v = (z @ one for one in self.W)
+        mixed = torch.softmax(q @ k.transpose(1, 2) / 2, dim=2) @ v
+        return torch.nn.functional.layer_norm(0.3 * z + mixed + 2 * x, (4,))
+
+
+CELLS = {"dense": Dense, "image": Image, "pair": Pair, "block": Block}
+
+
+def flat(state: Any) -> torch.Tensor:
+    tensors = (state,) if isinstance(state, torch.Tensor) else state
+    return torch.cat([one.flatten(1) for one in tensors], dim=1)
+
+
+def loss(state: Any) -> torch.Tensor:
+    row = flat(state)
+    return (row**2).sum() + (row @ draw(row.shape[1], seed=9)).sum()
+
+
+def settled(cell: Any, **options: Any) -> nn.Equilibrium:
+    return nn.Equilibrium(cell, **{"tol": 1e-13, "on_failure": "raise", **options})
+
+
+def plain(cell: Any, z: Any, x: Any, steps: int = 300) -> Any:
+    """The oracle: a loop without any stopping rule."""
+    for _ in range(steps):
+        z = cell(z, x)
+    return z
+
+
+@pytest.mark.parametrize("solver", SOLVERS)
+@pytest.mark.parametrize("name", CELLS)
+def test_states_and_gradients_are_those_of_a_long_loop(name, solver):
+    cell = CELLS[name]()
+    x, start = cell.x(5).requires_grad_(), cell.start(5)
+    deep = settled(cell, solver=solver)
+    state = deep(x, start)
+    expected = plain(cell, start, x)
+    assert isinstance(state, tuple) == isinstance(start, tuple)
+    torch.testing.assert_close(state, expected, rtol=1e-11, atol=1e-11)
+    report = deep.last_solve
+    assert report.converged
+    row = flat(cell(state, x)).detach()
+    measured = (row - flat(state).detach()).norm(dim=1) / row.norm(dim=1)
+    assert (measured - report.residuals).abs().max() < 1e-14
+    targets = [x, *cell.parameters()]
+    found = torch.autograd.grad(loss(state), targets)
+    assert report.backward.converged
+    assert report.backward.solver == solver
+    for one, other in zip(found, torch.autograd.grad(loss(expected), targets), strict=True):
+        assert (one - other).abs().max() <= 1e-10 * other.abs().max()
+
+
+@pytest.mark.parametrize("name", CELLS)
+def test_gradients_are_finite_differences(name):
+    cell = CELLS[name]()
+    x, start = cell.x(2).requires_grad_(), cell.start(2)
+    deep = settled(cell)
+    names = [key for key, _ in cell.named_parameters()]
+
+    def output(x, *values):
+        found = torch.func.functional_call(deep, {f"f.{k}": v for k, v in zip(names, values, strict=True)}, (x, start))
+        return flat(found) @ draw(flat(found).shape[1], seed=9)
+
+    assert torch.autograd.gradcheck(output, (x, *cell.parameters()))
+
+
+def test_second_derivatives_are_refused_by_implicit_and_given_by_unrolled():
+    cell = Dense()
+    x, start = cell.x(4).requires_grad_(), cell.start(4)
+
+    def second(state):
+        (first,) = torch.autograd.grad(loss(state), x, create_graph=True)
+        return torch.autograd.grad((first**2).sum(), [x, *cell.parameters()])
+
+    with pytest.raises(NotImplementedError, match='backward="unrolled"'):
+        second(settled(cell)(x, start))
+    found = second(settled(cell, backward="unrolled")(x, start))
+    for one, other in zip(found, second(plain(cell, start, x, 80)), strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-9)
+
+
+def test_a_function_needs_no_list_of_what_it_depends_on():
+    inner, outer = draw(4, 4, scale=0.2).requires_grad_(), draw(4, seed=1).requires_grad_()
+    scale, mask, x = torch.tensor(0.7, dtype=torch.float64).requires_grad_(), draw(6, 4, seed=2) > 0, draw(6, 4, seed=3)
+
+    def cell(z, x, scale, options):
+        return torch.tanh(scale * z @ inner * options["mask"] + x + outer)
+
+    deep = settled(cell)
+    arguments = (scale, {"mask": mask, "note": "kept"})
+    found = torch.autograd.grad(loss(deep(x, None, *arguments)), [inner, outer, scale])
+    z = torch.zeros_like(x)
+    for _ in range(300):
+        z = cell(z, x, *arguments)
+    for one, other in zip(found, torch.autograd.grad(loss(z), [inner, outer, scale]), strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", CELLS)
+def test_unrolled_and_phantom_gradients(name):
+    cell = CELLS[name]()
+    x, start = cell.x(3).requires_grad_(), cell.start(3)
+    exact = torch.autograd.grad(loss(settled(cell)(x, start)), [x, *cell.parameters()])
+    unrolled = torch.autograd.grad(loss(settled(cell, backward="unrolled")(x, start)), [x, *cell.parameters()])
+    errors = []
+    for steps in (1, 5, 200):
+        phantom = settled(cell, backward="phantom", phantom_steps=steps)(x, start)
+        found = torch.autograd.grad(loss(phantom), [x, *cell.parameters()])
+        errors.append(max(float((a - b).norm() / b.norm()) for a, b in zip(found, exact, strict=True)))
+    assert errors[0] > errors[1] > errors[2]
+    assert errors[2] < 1e-9
+    for one, other in zip(unrolled, exact, strict=True):
+        assert (one - other).abs().max() <= 1e-9 * other.abs().max()
+
+
+def test_samples_that_converge_early_leave_with_their_arguments():
+    cell = Dense()
+    x = cell.x(8)
+    rows = []
+
+    def watched(z, x, offset):
+        rows.append(len(z))
+        return cell(z, x + offset)
+
+    with torch.no_grad():
+        z0 = plain(cell, cell.start(8), x)
+        z0[6:] = 0.0
+        deep = settled(watched)
+        state = deep(x, z0, torch.zeros(8, 1, dtype=torch.float64))
+    assert rows[0] == 8
+    assert 2 in rows
+    assert deep.last_solve.sample_iterations[:6].tolist() == [1] * 6
+    assert int(deep.last_solve.sample_iterations[6:].min()) > 5
+    torch.testing.assert_close(state, plain(cell, cell.start(8), x), rtol=0, atol=1e-11)
+
+
+@pytest.mark.parametrize("kind", ["batch normalisation", "held drive", "square mask"])
+def test_a_cell_that_mixes_its_samples_keeps_its_batch(kind):
+    cell, x = Dense(), Dense.x(8)
+    drive, square = draw(8, 7, seed=4), draw(8, 8, seed=5).softmax(1)
+    cells = {
+        "batch normalisation": lambda z, x, s: cell(z - z.mean(0) / 2, x),
+        "held drive": lambda z, x, s: torch.tanh(z @ cell.W.t() + drive),
+        "square mask": lambda z, x, s: cell(0.5 * torch.tanh(s.sum(0)[:7] * z), x),
+    }
+    f = cells[kind]
+    z0 = Dense.start(8)
+    with torch.no_grad():
+        expected = plain(lambda z, x: f(z, x, square), z0, x)
+        z0[2:] = expected[2:]  # most samples have nearly converged
+    deep = settled(f, tol=1e-12)
+    state = deep(x, z0, square)
+    torch.testing.assert_close(state, expected, rtol=0, atol=1e-11)
+    found = torch.autograd.grad(loss(state), list(cell.parameters()), allow_unused=True)
+    other = torch.autograd.grad(
+        loss(plain(lambda z, x: f(z, x, square), z0, x)), list(cell.parameters()), allow_unused=True
+    )
+    torch.testing.assert_close(found[0], other[0], rtol=1e-9, atol=1e-9)
+
+
+def test_a_warm_start_costs_less_and_is_left_alone():
+    cell = Dense()
+    x = cell.x(5)
+    deep = settled(cell)
+    with torch.no_grad():
+        first = deep(x, cell.start(5))
+        cold = deep.last_solve.iterations
+        again = deep(x, first)
+        assert deep.last_solve.iterations <= 2 < cold
+        again += 1
+        assert deep(x, first).sub(first).abs().max() < 1e-11
+
+
+def test_the_start_has_the_shape_of_x_or_the_one_given():
+    x = draw(3, 4)
+    assert nn.Equilibrium(lambda z, x: 0.5 * z + x)(x).shape == (3, 4)
+    assert nn.Equilibrium(Dense(), (7,))(Dense.x(2)).shape == (2, 7)
+    with pytest.raises(RuntimeError) as caught:
+        nn.Equilibrium(Dense())(Dense.x(2))
+    assert "pass z0 or state_shape" in caught.value.__notes__[0]
+    fine, coarse = nn.Equilibrium(Pair(), ((4,), (2, 3)))(Pair.x(2))
+    assert (fine.shape, coarse.shape) == ((2, 4), (2, 2, 3))
+
+
+def test_the_report_says_when_a_solve_fails():
+    deep = nn.Equilibrium(lambda z, x: 2 * z + x, max_iter=5, solver="picard")
+    with pytest.warns(ConvergenceWarning, match="forward solve did not converge for 3 of 3 samples"):
+        deep(torch.ones(3, 2))
+    assert not deep.last_solve.converged
+    with pytest.raises(NotConvergedError):
+        nn.Equilibrium(lambda z, x: 2 * z + x, max_iter=5, solver="picard", on_failure="raise")(torch.ones(3, 2))
+    weight = torch.tensor(0.9, requires_grad=True)
+    deep = nn.Equilibrium(lambda z, x: weight * z + x, solver="picard", backward_max_iter=3)
+    state = deep(torch.ones(3, 2))
+    with pytest.warns(ConvergenceWarning, match="backward"):
+        state.sum().backward()
+    assert not deep.last_solve.backward.converged
+
+
+def test_autocast_does_not_touch_the_solve():
+    """bfloat16 inputs of a float32 cell, as behind a layer under autocast."""
+    layer, cell = torch.nn.Linear(3, 3), Dense().float()
+    x = Dense.x(4).float()
+    deep = nn.Equilibrium(cell, (7,), tol=1e-6)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        half = layer(x)
+        assert half.dtype == torch.bfloat16
+        state = deep(half)
+        assert state.dtype == torch.float32
+        assert deep.last_solve.residual <= 1e-6
+    state.sum().backward()
+    expected = torch.autograd.grad(deep(half.float()).sum(), cell.W)[0]
+    torch.testing.assert_close(cell.W.grad, expected, rtol=1e-4, atol=1e-5)
+    assert layer.weight.grad.abs().sum() > 0
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_checkpoints_give_the_same_gradients_and_solve_once_more(reentrant):
+    cell = Dense()
+    x = cell.x(4).requires_grad_()
+    calls = []
+
+    def watched(z, x):
+        calls.append(len(z))
+        return cell(z, x)
+
+    deep = settled(watched, state_shape=(7,))
+    expected = torch.autograd.grad(loss(deep(x)), [x, *cell.parameters()])
+    plainly = len(calls)
+    calls.clear()
+    loss(checkpoint(deep, x, use_reentrant=reentrant)).backward()
+    assert len(calls) < 2 * plainly
+    for one, other in zip([x, *cell.parameters()], expected, strict=True):
+        torch.testing.assert_close(one.grad, other, rtol=1e-11, atol=1e-12)
+
+
+def test_a_checkpoint_inside_the_cell():
+    cell = Dense()
+    x = cell.x(4).requires_grad_()
+    inside = settled(lambda z, x: checkpoint(cell, z, x, use_reentrant=False), state_shape=(7,))
+    found = torch.autograd.grad(loss(inside(x)), [x, *cell.parameters()])
+    for one, other in zip(
+        found, torch.autograd.grad(loss(settled(cell, state_shape=(7,))(x)), [x, *cell.parameters()]), strict=True
+    ):
+        torch.testing.assert_close(one, other, rtol=1e-11, atol=1e-12)
+
+
+def test_memory_does_not_grow_with_the_iterations():
+    def saved_bytes(tol):
+        total = 0
+
+        def pack(tensor):
+            nonlocal total
+            total += tensor.untyped_storage().nbytes()
+            return tensor
+
+        deep = settled(Dense(), tol=tol, solver="picard")
+        with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+            deep(Dense.x(6), Dense.start(6))
+        return total
+
+    assert saved_bytes(1e-13) == saved_bytes(1e-2)
+
+
+def test_a_module_like_any_other():
+    deep = nn.Equilibrium(Dense(), (7,), tol=1e-10)
+    assert {name for name, _ in deep.named_parameters()} == {"f.W", "f.U", "f.b"}
+    x = Dense.x(3)
+    state = deep(x)
+    twin = copy.deepcopy(deep)
+    assert torch.equal(twin(x), state)
+    with torch.inference_mode():
+        torch.testing.assert_close(deep(x), state)
+    assert not deep.eval().requires_grad_(False)(x).requires_grad
+    assert "solver='anderson'" in repr(deep)
+    compiled = nn.Equilibrium(torch.compile(Dense(), backend="eager"), (7,), tol=1e-10)
+    torch.testing.assert_close(compiled(x), state)
+
+
+class _Once(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, z: torch.Tensor) -> torch.Tensor:
+        return 0.5 * z
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, g: torch.Tensor) -> torch.Tensor:
+        return 0.5 * g
+
+
+def test_what_a_cell_does_not_offer_is_named():
+    x = torch.ones(2, 3, requires_grad=True)
+    with pytest.raises(InputError, match="newton' needs an f that can be differentiated twice"):
+        nn.Equilibrium(lambda z, x: _Once.apply(z) + x, solver="newton")(x)
+    state = nn.Equilibrium(lambda z, x: _Once.apply(z) + torch.sin(x))(x)
+    (first,) = torch.autograd.grad(state.sum(), x)
+    torch.testing.assert_close(first, 2 * torch.cos(x), rtol=1e-4, atol=1e-4)
+
+
+def in_place(z: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+    return z.mul_(0.5).add_(x)
+
+
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        (lambda: nn.Equilibrium("relu"), "f='relu' must be a module or a function"),
+        (lambda: nn.Equilibrium(Dense(), solver="andersen"), "solver='andersen' is not known; did you mean 'anderson'"),
+        (lambda: nn.Equilibrium(Dense(), tolerance=1e-3), "Equilibrium has no option 'tolerance'; did you mean 'tol'"),
+        (lambda: nn.Equilibrium(Dense(), max_iters=9), "did you mean 'max_iter'"),
+        (lambda: nn.Equilibrium(Dense(), memroy=3), "no option 'memroy'; did you mean 'memory'"),
+        (lambda: nn.Equilibrium(Dense(), tol=0.0), "tol=0.0 must be positive"),
+        (lambda: nn.Equilibrium(Dense(), backward="explicit"), "backward='explicit' is not known"),
+        (lambda: nn.Equilibrium(Dense(), "wide"), "state_shape='wide' must be the shape of one sample"),
+        (
+            lambda: nn.Equilibrium(Dense().float(), (7,), tol=1e-9)(torch.ones(2, 3)),
+            "tol=1e-09 is below what torch.float32",
+        ),
+        (
+            lambda: nn.Equilibrium(Dense().float(), (7,), backward_tol=1e-9)(torch.ones(2, 3)),
+            "backward_tol=1e-09 is below",
+        ),
+        (lambda: nn.Equilibrium(lambda z, x: x[:, :2])(torch.ones(2, 3)), r"f returned shape \(2, 2\).*state_shape"),
+        (lambda: nn.Equilibrium(lambda z, x: (z, x))(torch.ones(2, 3)), "f returned 2 entries"),
+        (lambda: nn.Equilibrium(lambda z, x: x.double())(torch.ones(2, 3)), "f returned torch.float64"),
+        (lambda: nn.Equilibrium(in_place)(torch.ones(2, 3)), "f changes its state in place"),
+        (lambda: nn.Equilibrium(Dense())([1.0]), "pass z0"),
+        (lambda: nn.Equilibrium(Dense())(torch.ones(2, 3), "zero"), "z0 is a str"),
+        (lambda: nn.Equilibrium(Dense())(torch.ones(0, 3)), "not empty"),
+        (lambda: nn.Equilibrium(Pair())(torch.ones(2, 4), (torch.ones(2, 4), torch.ones(3, 2))), "batch first"),
+        (lambda: nn.Equilibrium(Pair())(torch.ones(2, 4), (torch.ones(2), torch.ones(2).double())), "one dtype"),
+    ],
+)
+def test_bad_input_gets_one_line(build, message):
+    with pytest.raises(InputError, match=message) as caught:
+        build()
+    assert "\n" not in str(caught.value)
+
+
+def test_a_hard_linear_cell_has_the_exact_solution():
+    """z = Wz + x, whose plain iteration diverges: (I − W)⁻¹ x and its gradient (I − W)⁻ᵀ g."""
+    W = -1.6 * torch.eye(6, dtype=torch.float64) + draw(6, 6, scale=0.1)
+    x = draw(5, 6, seed=1).requires_grad_()
+    inverse = torch.linalg.inv(torch.eye(6, dtype=torch.float64) - W)
+    for solver in ("anderson", "broyden", "newton"):
+        deep = settled(lambda z, x: z @ W.t() + x, solver=solver, tol=1e-12)
+        state = deep(x)
+        torch.testing.assert_close(state, x @ inverse.t(), rtol=0, atol=1e-10 * math.sqrt(6))
+        (found,) = torch.autograd.grad(state.sum(), x)
+        torch.testing.assert_close(found, inverse.sum(0).expand(5, 6), rtol=0, atol=1e-10)
