@@ -154,3 +154,20 @@ def test_an_unfinished_solve_is_not_silent() -> None:
     with pytest.warns(nsd.ConvergenceWarning, match="stopped at relative residual") as told:
         make_pipeline(features, Ridge()).fit(X, Y)
     assert told[0].filename == __file__  # not scikit-learn's
+
+
+def test_unit_rows_get_one_layer() -> None:
+    """No m×m product; closer to the kernel than the DEQ's own features, with bias and without centring."""
+    X = np.random.default_rng(0).standard_normal((80, 20))
+    errors = {}
+    for features in ("explicit", "deq"):
+        t = DEQFeatures("tanh", bias=0.3, width=2000, features=features, normalize="unit", centered=False).fit(X)
+        Z = t.transform(X)
+        K = t.model_.kernel(t.preparation_(X))
+        errors[features] = np.linalg.norm(Z @ Z.T - K, 2) / np.linalg.norm(K, 2)
+    assert t.network_ is None
+    assert len(DEQFeatures(normalize="unit").fit(X).weights_) == 1
+    assert errors["explicit"] < 1.5 * errors["deq"]
+    single = DEQFeatures(normalize="unit", dtype="float32", seed=3).fit(X).transform(X)
+    double = DEQFeatures(normalize="unit", dtype="float64", seed=3).fit(X).transform(X)
+    assert np.abs(single - double).max() < 2e-5

@@ -196,9 +196,7 @@ class DEQFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         precision_of(self.dtype, np.empty(0))
         deq = DEQ(self.activation, self.recurrent, self.input, self.bias)
         if self.features == "explicit" and not self.centered and self.normalize != "unit":
-            raise InputError(
-                "centered=False has an explicit match with normalize='unit' only; use that, or features='deq'"
-            )
+            raise InputError("centered=False has no explicit match unless normalize='unit'; use that or features='deq'")
         if self.features == "deq" and not deq.well_posed:
             raise InputError(f"recurrent={self.recurrent!r}: {deq.well_posed.reason}; use a smaller recurrent")
         return deq
