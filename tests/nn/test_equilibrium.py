@@ -10,8 +10,7 @@ import pytest
 import torch
 from torch.utils.checkpoint import checkpoint
 
-from notsodeep import nn
-from notsodeep.checks import ConvergenceWarning, InputError, NotConvergedError
+from notsodeep import ConvergenceWarning, InputError, NotConvergedError, nn
 from notsodeep.nn.solvers import SOLVERS
 
 

@@ -11,7 +11,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from notsodeep.checks import InputError
 from notsodeep.nn.activations import TensorActivation
 from notsodeep.nn.fixed_point import FixedPoint, FixedPointMap, SolveReport, relative_residuals, solve, tell
 from notsodeep.nn.options import SolveOptions
@@ -132,11 +131,6 @@ def equilibrium(
 ) -> tuple[Tensor, SolveReport]:
     """Return h* and the report of its solve; differentiable in `weight` and `drive`."""
     if options.backward == "unrolled" and torch.is_grad_enabled():
-        if start is not None:
-            raise InputError(
-                'start= would cut the graph of backward="unrolled": leave it out, '
-                'use torch.no_grad(), or build the network with backward="implicit"'
-            )
         return unrolled(Equilibrium(weight, drive, factor, phi), phi(drive), options)
     if options.backward == "implicit" and torch.is_grad_enabled():
         reports: list[SolveReport] = []
