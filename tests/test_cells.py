@@ -232,6 +232,18 @@ def test_one_layer_has_the_coefficients_of_a_deq() -> None:
         )
 
 
+@pytest.mark.parametrize("name", ["two", "three", "rms", "layer", "skip", "multiscale"])
+def test_one_hidden_layer_has_the_kernel_of_a_cell(name: str) -> None:
+    X = np.random.default_rng(0).standard_normal((60, 30))
+    X /= np.linalg.norm(X, axis=1, keepdims=True)
+    for kind, limit in (("ck", 1e-9), ("ntk", 1e-8)):
+        k = CELLS[name].on_sphere(kind)
+        np.testing.assert_allclose(k(X @ X.T), CELLS[name].kernel(X, kind=kind), rtol=0, atol=1e-7 * k(1.0))
+        m = nsd.match(CELLS[name], tau0=1.0, kind=kind, on="sphere")
+        assert m.network.depth == 1
+        assert m.distance_on(X) <= limit
+
+
 def test_a_cell_is_matched_by_an_explicit_network() -> None:
     m = nsd.match(TWO, tau0=1.0, kind="ck")
     assert m.exact

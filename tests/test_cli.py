@@ -44,6 +44,34 @@ def test_match_for_people(run: Run, small: Path) -> None:
         assert words in result.out
 
 
+def test_match_on_a_sphere(run: Run, small: Path) -> None:
+    result = run(
+        "match", "--on", "sphere", "--activation", "swish", "--bias", 0.5, "--kind", "ntk", "--data", small, "--json"
+    )
+    content = json.loads(result.out)
+    assert content["exact"] is True
+    assert content["data"]["distance"] <= 1e-10
+    assert content["network"]["activations"][0]["name"] == "hermite"
+    assert "exact on the sphere" in run("match", "--on", "sphere", "--activation", "tanh").out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--on", "sphere", "--kinks", 0), "kinks=0 must be an integer"),
+        (("--kinks", 2), "kinks=2 is for --on sphere"),
+        (("--on", "spher"), "did you mean 'sphere'"),
+        (("--on", "sphere", "--depth", 2), "--depth is for --on mixture"),
+        (("--bias", 0.5), "needs bias=0"),
+    ],
+)
+def test_match_refuses_in_one_line(run: Run, arguments: tuple, message: str) -> None:
+    result = run("match", *arguments)
+    assert result.code != 0
+    assert message in result.err
+    assert len(result.err.strip().splitlines()) == 1
+
+
 def test_match_for_machines(run: Run, small: Path) -> None:
     result = run("match", "--data", small, "--json")
     content = result.json

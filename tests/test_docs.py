@@ -20,6 +20,7 @@ HOLDS = {
     "theory.md": "assert np.linalg.norm(exact - theory, 2) < 0.1 * np.linalg.norm(exact, 2)",
     "kernels.md": "assert info.error < 1e-12",
     "cells.md": "assert m.exact",
+    "one_layer.md": "assert m.exact and m.distance_on(X) < 1e-9",
     "forecast.md": "assert abs(f.check.predicted - f.check.measured) < 4 * f.check.error",
     "extend.md": "assert m.exact and np.linalg.norm(G - S, 2) < 0.03 * np.linalg.norm(G, 2)",
     "training.md": "assert nn.certificate(net, X, y).holds",

@@ -17,19 +17,18 @@ def _sigmoid(x: Any) -> Any:
 
 
 def _hermite(x: Any) -> Any:
-    """0.1 + 0.8h₁ + 0.3h₂ − 0.1h₃ + 0.2|x| − 0.1x log|x| up to |x| = 7.5, then straight."""
+    """0.1 + 0.5h₁ + 0.05h₂ + 0.1|x| − 0.01x log|x| up to |x| = 7.5, then straight."""
     near = max(min(x, mp.mpf(7.5)), mp.mpf(-7.5))
-    second, third = (near**2 - 1) / mp.sqrt(2), (near**3 - 3 * near) / mp.sqrt(6)
-    smooth = mp.mpf(0.1) + mp.mpf(0.8) * near + mp.mpf(0.3) * second - mp.mpf(0.1) * third
-    bent = mp.mpf(0.2) * abs(near) - mp.mpf(0.1) * near * mp.log(max(abs(near), mp.mpf(1e-13)))
+    smooth = mp.mpf(0.1) + mp.mpf(0.5) * near + mp.mpf(0.05) * (near**2 - 1) / mp.sqrt(2)
+    bent = mp.mpf(0.1) * abs(near) - mp.mpf(0.01) * near * mp.log(max(abs(near), mp.mpf(1e-13)))
     return smooth + bent + _hermite_slope(near) * (x - near)
 
 
 def _hermite_slope(x: Any) -> Any:
     near = max(min(x, mp.mpf(7.5)), mp.mpf(-7.5))
-    smooth = mp.mpf(0.8) + mp.mpf(0.3) * mp.sqrt(2) * near - mp.mpf(0.1) * (3 * near**2 - 3) / mp.sqrt(6)
     logarithm = mp.log(max(abs(near), mp.mpf(1e-13))) + (abs(near) >= mp.mpf(1e-13))
-    return smooth + mp.mpf(0.2) * (1 if near > 0 else -1) - mp.mpf(0.1) * logarithm
+    smooth = mp.mpf(0.5) + mp.mpf(0.05) * mp.sqrt(2) * near
+    return smooth + mp.mpf(0.1) * (1 if near > 0 else -1) - mp.mpf(0.01) * logarithm
 
 
 # name → (φ, φ', points where φ' jumps)

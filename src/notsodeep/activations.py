@@ -406,7 +406,7 @@ def _piecewise(kinks: ArrayLike, slopes: ArrayLike) -> Activation:
 
 
 def _hermite(
-    coefficients: ArrayLike = (0.1, 0.8, 0.3, -0.1), bends: ArrayLike = (0.2,), logs: ArrayLike = (-0.1,)
+    coefficients: ArrayLike = (0.1, 0.5, 0.05), bends: ArrayLike = (0.1,), logs: ArrayLike = (-0.01,)
 ) -> Activation:
     numbers = {"coefficients": coefficients, "bends": bends, "logs": logs}
     return Activation(HermiteSeries(*(_numbers(values, name) for name, values in numbers.items())))

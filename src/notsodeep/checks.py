@@ -26,6 +26,7 @@ __all__ = [
     "positive",
     "real",
     "require_finite",
+    "seeded",
     "warn_assumption",
     "warn_convergence",
     "warn_deprecated",
@@ -72,6 +73,23 @@ def warn_convergence(message: str) -> None:
     from notsodeep.convergence import ConvergenceWarning  # scikit-learn's, whose import takes as long as all others
 
     _warn(message, ConvergenceWarning)
+
+
+def seeded(seed: Any, parameter: str = "seed") -> int:
+    """An integer from 0 to 2³² − 1: `seed` itself, or drawn from a NumPy generator.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> seeded(7), seeded(np.random.default_rng(0)) == seeded(np.random.default_rng(0))
+    (7, True)
+    """
+    if isinstance(seed, np.random.Generator):
+        return int(seed.integers(2**32))
+    number = count(seed, parameter, minimum=0)
+    if number >= 2**32:
+        raise InputError(f"{parameter}={seed!r} must be below 2**32")
+    return number
 
 
 def warn_assumption(message: str) -> None:

@@ -93,7 +93,10 @@ class HermiteSeries:
     # values -----------------------------------------------------------------------------------------------------
 
     def value(self, x: Array) -> Array:
-        return np.asarray(self.departure(x)[0] + self.origin, dtype=np.result_type(x, np.float32))
+        near = np.clip(x, -RADIUS, RADIUS).astype(np.float64)
+        beyond = x - near
+        total = self._inner(near) + np.where(beyond > 0, self._ends[0], self._ends[1]) * beyond + self.origin
+        return np.asarray(total, dtype=np.result_type(x, np.float32))
 
     def departure(self, x: Array) -> tuple[Array, Array]:
         """g(x) = φ₀(x) − φ₀(0) and its even part."""

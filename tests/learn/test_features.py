@@ -168,3 +168,20 @@ def test_the_old_name_of_max_iter_still_works() -> None:
         features = DEQFeatures(width=5, max_iterations=7)
     assert told[0].filename == __file__
     assert features.get_params()["max_iter"] == 7
+
+
+def test_unit_rows_get_one_layer() -> None:
+    """No m×m product; closer to the kernel than the DEQ's own features, with bias and without centring."""
+    X = np.random.default_rng(0).standard_normal((80, 20))
+    errors = {}
+    for features in ("explicit", "deq"):
+        t = DEQFeatures("tanh", bias=0.3, width=2000, features=features, normalize="unit", centered=False).fit(X)
+        Z = t.transform(X)
+        K = t.model_.kernel(t.preparation_(X))
+        errors[features] = np.linalg.norm(Z @ Z.T - K, 2) / np.linalg.norm(K, 2)
+    assert t.network_ is None
+    assert len(DEQFeatures(normalize="unit").fit(X).weights_) == 1
+    assert errors["explicit"] < 1.5 * errors["deq"]
+    single = DEQFeatures(normalize="unit", dtype="float32", seed=3).fit(X).transform(X)
+    double = DEQFeatures(normalize="unit", dtype="float64", seed=3).fit(X).transform(X)
+    assert np.abs(single - double).max() < 2e-5

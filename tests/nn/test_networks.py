@@ -219,3 +219,24 @@ def test_the_gram_matrix_at_width_4096():
 def test_common_names_of_the_tolerance_are_understood():
     with pytest.raises(InputError, match="did you mean 'tol'"):
         nn.DEQNet(nsd.DEQ("tanh", 0.2, 0.8), 5, 32, tolerance=1e-3)
+
+
+def test_designed_layer_keeps_any_norms_and_files(tmp_path):
+    """The one-layer design of a relu DEQ: its empirical kernel, float32 against float64, and a file."""
+    m = nsd.match(nsd.DEQ("relu", 0.2, 0.8), tau0=1.0, on="sphere")
+    x = 3 * torch.randn(6, 5, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    wide = nn.ExplicitNet(m.network, 5, 40_000, dtype=torch.float64)
+    exact = m.reference.kernel(x.numpy())
+    np.testing.assert_allclose(nn.empirical_kernel(wide, x).detach(), exact, atol=0.03 * exact.max())
+    double = nn.ExplicitNet(m.network, 5, 64, 2, dtype=torch.float64)
+    single = nn.ExplicitNet(m.network, 5, 64, 2)
+    single.load_state_dict({name: value.float() for name, value in double.state_dict().items()})
+    np.testing.assert_allclose(single(x.float()).detach(), double(x).detach(), atol=2e-4)
+    again = nn.load(nn.save(single, tmp_path / "net.safetensors"))
+    assert again.explicit == single.explicit
+    torch.testing.assert_close(again(x.float()), single(x.float()), rtol=0, atol=0)
+    y = x.float().requires_grad_()
+    (slope,) = torch.autograd.grad(single(y).sum(), y)
+    z = x.clone().requires_grad_()
+    (exact_slope,) = torch.autograd.grad(double(z).sum(), z)
+    np.testing.assert_allclose(slope, exact_slope, atol=2e-2)

@@ -6,9 +6,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
+import numpy as np
 import typer
 
 from notsodeep import data as datasets
+from notsodeep.checks import InputError, choice
 from notsodeep.commands.console import (
     DATA,
     Json,
@@ -51,6 +53,14 @@ def match(
         str | None, typer.Option(help="Activations of the explicit network; automatic when absent.")
     ] = None,
     depth: Annotated[int | None, typer.Option(help="Its number of hidden layers; automatic when absent.")] = None,
+    on: Annotated[
+        str,
+        typer.Option(help="mixture: equal numbers in high dimension; sphere: one layer, exact for rows of equal norm."),
+    ] = "mixture",
+    kinks: Annotated[
+        int | None, typer.Option(help="On a sphere: a piecewise-linear activation with at most so many kinks.")
+    ] = None,
+    bias: Annotated[float, typer.Option(help="Variance σ_0² of the bias; on a sphere only.")] = 0.0,
     report: Annotated[Path | None, typer.Option(help=_REPORT_HELP)] = None,
     train: Annotated[
         bool, typer.Option("--train/--no-train", help="With a report on labelled data, also train both networks.")
@@ -58,7 +68,16 @@ def match(
     json: Json = False,
 ) -> None:
     """Design the shallow explicit network that behaves like a deep equilibrium model."""
-    deq: Any = load_model(cell) if cell else DEQ(parse_activation(activation, param or []), recurrent, input)
+    deq: Any = load_model(cell) if cell else DEQ(parse_activation(activation, param or []), recurrent, input, bias)
+    choice(on, ("mixture", "sphere"), "on")
+    if on == "sphere":
+        for name, given in (("family", family), ("depth", depth), ("report", report)):
+            if given is not None:
+                raise InputError(f"--{name} is for --on mixture; on a sphere there is one layer, printed or --json")
+        _on_sphere(deq, data, limit, tau0, kind, kinks, json)
+        return
+    if kinks is not None:
+        raise InputError(f"kinks={kinks} is for --on sphere; use --family piecewise_linear")
     loaded = None if data is None else datasets.subsample(datasets.load(data), limit)
     scale = tau0 if loaded is None else 1.0  # data is scaled so
     with progress("designing the explicit network", quiet=json) as step:
@@ -76,6 +95,34 @@ def match(
         say(f"picture    {report / 'closeness.png'}")
         say(f"report     {written.page}" + (" (the earlier report was replaced)" if written.replaced else ""))
         say(f"network    {report / 'network.json'}")
+
+
+def _on_sphere(
+    deq: Any, data: str | None, limit: int | None, tau0: float, kind: str, kinks: int | None, json: bool
+) -> None:
+    """One layer for rows of norm τ0, measured on the rows of the data after they are normalised."""
+    with progress("designing the explicit network", quiet=json):
+        found = design(deq, tau0=tau0, kind=kind, on="sphere", kinks=kinks)
+        content: dict[str, Any] = {"text": str(deq), **found.to_dict(), "data": None}
+        if data is not None:
+            loaded = datasets.subsample(datasets.load(data), limit)
+            X = np.asarray(loaded.X, dtype=np.float64).reshape(len(loaded.X), -1)
+            norms = np.linalg.norm(X, axis=1)
+            X = tau0 * X[norms > 0] / norms[norms > 0, None]
+            content["data"] = {"name": loaded.name, "samples": len(X), "distance": found.distance_on(X)}
+    if json:
+        emit(content)
+        return
+    say(*(line for text in str(found).splitlines() for line in wrapped(None, text)))
+    if content["data"]:
+        facts = content["data"]
+        say(
+            *wrapped(
+                "data",
+                f"{facts['name']}, {facts['samples']} rows of norm {tau0:g}: kernels differ by "
+                f"{facts['distance']:.1e} in the spectral norm, relatively",
+            )
+        )
 
 
 def _percent(share: float) -> str:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from notsodeep.checks import InputError, count, real
+from notsodeep.checks import InputError, count, real, seeded
 from notsodeep.data.preparation import Preparation, center_and_scale
 
 __all__ = ["Data", "Parts", "subsample"]
@@ -82,7 +82,7 @@ class Data:
         *,
         train: int | None = None,
         test: int | None = None,
-        seed: int = 0,
+        seed: int | np.random.Generator = 0,
         stratify: bool = False,
     ) -> Data:
         """Hold out samples to test on, drawn at random; all else about the data stays.
@@ -93,7 +93,7 @@ class Data:
             Of the samples, to hold out. When absent, the set's own test part is used, or a quarter where it has none.
         train, test : int, optional
             Take so many samples of each part.
-        seed : int
+        seed : int or Generator
         stratify : bool
             Hold out the same share of every class.
 
@@ -114,7 +114,7 @@ class Data:
             share, rows = test_share or _SHARE, np.arange(len(self.X))
             if math.ceil(share * len(rows)) == len(rows):
                 raise InputError(f"test_share={share!r} leaves none of the {len(rows)} samples to train on; pass less")
-            stream = count(seed, "seed", 0) % 2**32  # all that scikit-learn takes
+            stream = seeded(seed)
             try:
                 classes = self.labels if stratify else None
                 kept, held = train_test_split(rows, test_size=share, random_state=stream, stratify=classes)
@@ -162,7 +162,7 @@ class Data:
         return X.reshape(-1, *self.image_shape)
 
 
-def subsample(data: Data, limit: int | None, seed: int = 0) -> Data:
+def subsample(data: Data, limit: int | None, seed: int | np.random.Generator = 0) -> Data:
     """At most `limit` samples, drawn without replacement and kept in their order; all of them if it is None.
 
     The test part, if there is one, stays whole.
@@ -172,7 +172,7 @@ def subsample(data: Data, limit: int | None, seed: int = 0) -> Data:
     return data._rows(np.sort(np.random.default_rng(seed).choice(len(data.X), limit, replace=False)))
 
 
-def _drawn(part: Data, wanted: int | None, name: str, seed: int) -> Data:
+def _drawn(part: Data, wanted: int | None, name: str, seed: int | np.random.Generator) -> Data:
     if wanted is not None and count(wanted, name) > len(part.X):
         raise InputError(f"{name}={wanted} asks for more samples than the {len(part.X)} that {part.name} holds")
     return subsample(part, wanted, seed)

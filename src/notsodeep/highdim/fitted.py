@@ -165,7 +165,7 @@ def held_out(
     targets: Array,
     kind: str,
     share: float,
-    seed: int,
+    seed: int | np.random.Generator,
 ) -> HeldOut:
     """Forecast from one part of the data, train the exact kernel on it, and count on the other part.
 
@@ -179,7 +179,7 @@ def held_out(
     kind : str
     share : float
         Held out, of every class.
-    seed : int
+    seed : int or Generator
     """
     share = real(share, "holdout")
     if not 0 < share < 1:

@@ -162,7 +162,7 @@ def forecast(
     y: ArrayLike | None = None,
     covariance: str = "ledoit-wolf",
     holdout: float = 0.25,
-    seed: int = 0,
+    seed: int | np.random.Generator = 0,
 ) -> Forecast:
     """Predict kernel ridge classification: α = (M + ridge·I)⁻¹ y, score f(x) = Σ_i α_i k(x, x_i).
 
@@ -195,7 +195,7 @@ def forecast(
     holdout : float
         Share of the data on which a forecast from the rest is checked, see ``Forecast.check``; 0 for no check. With
         a width there is none.
-    seed : int
+    seed : int or Generator
         Of that split.
 
     Examples

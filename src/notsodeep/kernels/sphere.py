@@ -37,6 +37,7 @@ Array: TypeAlias = NDArray[Any]
 
 _MOST = 1 << 17  # coefficients at a time
 _ITERATIONS = 200
+_ROUNDING = 1e-12  # by which a computed cosine may leave [−1, 1]
 
 
 @dataclass(frozen=True)
@@ -173,10 +174,10 @@ class SphereKernel:
 
     def _cosines(self, t: ArrayLike) -> Array:
         cosine = np.asarray(t, dtype=np.float64)
-        if not np.all(np.abs(cosine) <= 1):
+        if not np.all(np.abs(cosine) <= 1 + _ROUNDING):
             worst = cosine.ravel()[np.nanargmax(np.abs(cosine))] if np.isfinite(cosine).any() else math.nan
             raise InputError(f"t={worst:.6g} is not a cosine; use −1 ≤ t ≤ 1")
-        return cosine
+        return np.clip(cosine, -1, 1)
 
 
 def on_sphere(model: Network, kind: str = "ntk", norm: float = 1.0, depth: int | None = None) -> SphereKernel:
@@ -271,7 +272,7 @@ class ComplexKernel:
     def __call__(self, t: Array) -> tuple[Array, Array]:
         """k(t) and dk/dt."""
         found = self._solved(t)
-        gain: Any = 1.0 / (1 - found.loop) if self.recursion.closed else 1.0
+        gain: Any = 1.0 / (1 - found.loop) if self._loops else 1.0
         if self.kind == "ck":
             result = found.state
         elif self.kind == "nngp":
@@ -281,29 +282,36 @@ class ComplexKernel:
         elif self.kind == "ntk_frozen_input":
             result = found.frozen * gain
         else:  # a DEQ of one layer, or a finite depth
-            again = self.recursion.layers[-1].recurrent if self.recursion.closed else 0.0
+            again = self.recursion.layers[-1].recurrent if self._loops else 0.0
             result = found.injected + again * (found.tangent * gain)
         return result.value, result.slope
 
     def opposite(self) -> list[tuple[Activation, float]]:
         """The activation of every level that the kernel depends on, and the correlation of its input at t = −1."""
-        layers = self.recursion.layers
-        ends = [float(rho[0]) for rho in self._solved(np.array([-1.0])).correlations]
+        with np.errstate(divide="ignore", invalid="ignore"):
+            ends = [float(rho[0]) for rho in self._solved(np.array([-1.0])).correlations]
         pairs = list(zip(self.recursion.activations, ends, strict=True))
-        loops = self.recursion.closed and all(layer.recurrent for layer in layers)
-        return pairs[:-1] if self.kind == "nngp" and not loops else pairs
+        return pairs[:-1] if self.kind == "nngp" and not self._loops else pairs
+
+    @property
+    def _loops(self) -> bool:
+        """Whether what leaves the last level comes back to it."""
+        return self.recursion.closed and all(layer.recurrent for layer in self.recursion.layers)
 
     def _solved(self, t: Array) -> _Passed:
-        if not self.recursion.closed:
-            return self._pass(t, _Jet(0.0, 0.0))
+        if not self._loops:
+            start = self._pass(t, _Jet(0.0, 0.0)).state if self.recursion.closed else _Jet(0.0, 0.0)
+            return self._pass(t, start)
         state = self._equilibrium(t)
         at = self._pass(t, _Jet(state, 0.0))
         return self._pass(t, _Jet(state, at.state.slope / (1 - at.loop.value)))
 
     def _pass(self, t: Array, state: _Jet) -> _Passed:
         product = _Jet(self.square * t, self.square + 0 * t)
-        tangent = frozen = covariance = injected = _Jet(0 * t, 0 * t)
-        loop = _Jet(1.0 + 0 * t, 0 * t)
+        zero = _Jet(0 * t, 0 * t)
+        tangent = covariance = injected = zero
+        frozen: _Jet | None = None
+        loop: Any = 1.0
         correlations = []
         for layer, q, (mean, scale), dual in zip(
             self.recursion.layers, self.variances, self.outputs, self.duals, strict=True
@@ -315,8 +323,10 @@ class ComplexKernel:
                 state, slope = (state + (-(mean**2))) * (1 / scale**2), slope * (1 / scale**2)
             injected = covariance + layer.recurrent * tangent
             tangent = slope * injected
-            frozen = state + layer.recurrent * (slope * frozen)
+            # where Ġ has an infinite derivative, nothing is multiplied by 0
+            frozen = state if frozen is None or not layer.recurrent else state + layer.recurrent * (slope * frozen)
             loop = loop * (layer.recurrent * slope)
+        assert frozen is not None
         return _Passed(state, covariance, injected, tangent, frozen, loop, tuple(correlations))
 
     def _equilibrium(self, t: Array) -> Array:

@@ -11,15 +11,16 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from notsodeep.activations import Activation
+from notsodeep.activations import Activation, HermiteSeries
 from notsodeep.checks import InputError, choice, count, positive, warn_convergence
 from notsodeep.data.preparation import Preparation
 from notsodeep.deprecation import old_parameters
 from notsodeep.kernels.matrices import precision_of
+from notsodeep.kernels.parabolas import evaluate
 from notsodeep.learn import persistence
 from notsodeep.learn.base import prepared_state, restore_preparation
 from notsodeep.learn.persistence import numbers_of
-from notsodeep.matching import match
+from notsodeep.matching import Match, SphereMatch, match
 from notsodeep.models import DEQ, Explicit, model_from_dict
 
 __all__ = ["DEQFeatures"]
@@ -75,8 +76,8 @@ class DEQFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         The (centred) DEQ whose kernel is approached.
     network_ : Explicit or None
         The network that is evaluated in its place.
-    match_ : Match or None
-        How well its numbers agree.
+    match_ : Match, SphereMatch or None
+        How well its numbers agree; with ``normalize="unit"`` it is one layer with the DEQ's own kernel.
     tau0_ : float
         √ of the mean of ‖x‖² over the prepared training rows.
     weights_ : list of arrays
@@ -142,13 +143,17 @@ class DEQFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         rows = self.preparation_(X)
         self.tau0_ = math.sqrt(float(np.einsum("ij,ij->", rows, rows, dtype=np.float64)) / len(rows)) or 1.0
         self.model_ = deq.centered(self.tau0_) if self.centered else deq
-        self.match_ = match(self.model_, tau0=self.tau0_) if self.features == "explicit" else None
-        if self.match_ is not None and not self.match_.exact:
+        self.match_: Match | SphereMatch | None = None
+        if self.features == "explicit":
+            on = "sphere" if self.normalize == "unit" else "mixture"
+            self.match_ = match(self.model_, tau0=self.tau0_, on=on)
+        if isinstance(self.match_, Match) and not self.match_.exact:
             warn_convergence(
                 f"the explicit network misses {', '.join(self.match_.missed)} of {self.model_} by "
                 f"{self.match_.residual:.1e}; features='deq' has no such error"
             )
-        self.network_: Explicit | None = self.match_.network if self.match_ else None
+        # prepared rows are on the sphere already
+        self.network_: Explicit | None = Explicit(self.match_.network.activations) if self.match_ else None
         self.weights_ = self._draw(X.shape[1])
         some = rows[:_TRIED].astype(self._precision, copy=False)
         self.n_iter_ = self._hidden(some, np.empty((len(some), self.width), self._precision))[1]
@@ -199,8 +204,8 @@ class DEQFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         positive(self.tol, "tol")
         precision_of(self.dtype, np.empty(0))
         deq = DEQ(self.activation, self.recurrent, self.input, self.bias)
-        if self.features == "explicit" and not self.centered:
-            raise InputError("centered=False has no explicit match; use features='deq', or centered=True")
+        if self.features == "explicit" and not self.centered and self.normalize != "unit":
+            raise InputError("centered=False has no explicit match unless normalize='unit'; use that or features='deq'")
         if self.features == "deq" and not deq.well_posed:
             raise InputError(f"recurrent={self.recurrent!r}: {deq.well_posed.reason}; use a smaller recurrent")
         return deq
@@ -227,7 +232,7 @@ class DEQFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         if self.network_ is not None:
             state = rows
             for phi, W in zip(self.network_.activations, self.weights_, strict=True):
-                state = np.asarray(phi(state @ W.T)) / root
+                state = _applied(phi, state @ W.T) / root
             out[...] = state
             return 0.0, 1
         B, A, b = self.weights_
@@ -277,6 +282,17 @@ class DEQFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         tags = super().__sklearn_tags__()
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         return tags
+
+
+def _applied(phi: Activation, x: Array) -> Array:
+    """φ(x); a designed φ in float32 by its fast form."""
+    if not isinstance(phi.shape, HermiteSeries) or x.dtype != np.float32:
+        return np.asarray(phi(x))
+    flat = np.ascontiguousarray(x).reshape(-1) * np.float32(phi.stretch)
+    evaluate(flat, phi.shape, flat)
+    flat *= np.float32(phi.scale)
+    flat -= np.float32(phi.shift)
+    return flat.reshape(x.shape)
 
 
 def orthogonal_normal(rng: np.random.Generator, rows: int, columns: int) -> Array:

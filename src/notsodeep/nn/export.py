@@ -21,11 +21,11 @@ from notsodeep.cells import DeepDEQ
 from notsodeep.checks import InputError, choice, count, warn_convergence
 from notsodeep.extras import need
 from notsodeep.hermite import RADIUS
+from notsodeep.kernels.parabolas import INTERVALS, parabolas
 from notsodeep.models import DEQ, Explicit, model_from_dict
 from notsodeep.nn.activations import bends, require_registered
 from notsodeep.nn.layers import CellLayer
 from notsodeep.nn.networks import DEQNet, ExplicitNet
-from notsodeep.nn.series import INTERVALS, parabolas
 from notsodeep.reading import json_text, opened
 
 __all__ = ["export_onnx", "load", "save"]
