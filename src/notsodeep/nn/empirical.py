@@ -117,8 +117,8 @@ def _explicit_layers(net: ExplicitNet, X: Tensor, kind: str) -> list[Layer]:
     rows, radius = net.on_sphere(X)
     factor = 1.0 if radius is None else radius
     inputs, slopes = [rows], []
-    for weight, phi in zip(net.weights, net.activations, strict=True):
-        point = inputs[-1] @ weight.t()
+    for k, (weight, phi) in enumerate(zip(net.weights, net.activations, strict=True)):
+        point = torch.nn.functional.linear(inputs[-1], weight, net.offset(k))
         root = weight.shape[0] ** 0.5
         inputs.append(phi(point) / root)
         slopes.append(phi.derivative(point) / root)  # type: ignore[operator]
@@ -128,6 +128,6 @@ def _explicit_layers(net: ExplicitNet, X: Tensor, kind: str) -> list[Layer]:
     flow = net.readout[:, None, :].expand(-1, X.shape[0], -1) * factor  # ∂f/∂x⁽ˡ⁾, (out, n, m)
     for k in reversed(range(len(slopes))):
         error = flow * slopes[k]
-        layers.append((error, [inputs[k]]))
+        layers.append((error, [inputs[k], torch.full_like(X[:, :1], net.initial.bias[k] ** 0.5)]))
         flow = error @ net.weights[k]
     return layers

@@ -80,6 +80,7 @@ def _build(description: Any, tensors: dict[str, torch.Tensor]) -> DEQNet | Expli
     dtype, options = _DTYPES[choice(description["dtype"], _DTYPES, "dtype")], dict(description["options"])
     if isinstance(model, Explicit):
         shapes = {f"weights.{k}": pair for k, pair in enumerate(zip(width, [inputs, *width[:-1]], strict=True))}
+        shapes |= {f"biases.{k}": (width[k],) for k, variance in enumerate(model.bias) if variance}
         shapes["readout"] = (outputs, width[-1])
     elif isinstance(model, DEQ):
         shapes = {"recurrent": (width, width), "input": (width, inputs), "readout": (outputs, width)}
@@ -195,9 +196,11 @@ def export_onnx(net: ExplicitNet, path: str | Path) -> Path:
         norm = graph.add("ReduceL2", "x", axes=[1], keepdims=1)
         radius = graph.affine(norm, 1 / net.initial.normalize, 0.0)
         value = graph.add("Div", "x", graph.add("Max", radius, graph.constant(1e-37)))
-    for weight, phi in zip(net.weights, net.explicit.activations, strict=True):
+    for k, (weight, phi) in enumerate(zip(net.weights, net.explicit.activations, strict=True)):
         require_registered(phi, "exported to ONNX")
         value = graph.add("MatMul", value, graph.constant(weight.detach().cpu().numpy().T))
+        if (offset := net.offset(k)) is not None:
+            value = graph.add("Add", value, graph.constant(offset.detach().cpu().numpy()))
         value = graph.activation(phi, value)
         value = graph.add("Mul", value, graph.constant(1 / math.sqrt(weight.shape[0])))
     if radius is not None:

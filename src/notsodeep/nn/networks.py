@@ -281,12 +281,12 @@ class DEQNet(nn.Module):
 
 
 class ExplicitNet(nn.Module):
-    """x⁽ˡ⁾ = σ_l(W_l x⁽ˡ⁻¹⁾)/√m_l,  f(x) = a x⁽ᴸ⁾, with standard weights W_l and a.
+    """x⁽ˡ⁾ = σ_l(W_l x⁽ˡ⁻¹⁾ + √bias_l b_l)/√m_l,  f(x) = a x⁽ᴸ⁾, with standard weights W_l, b_l and a.
 
     Parameters
     ----------
     explicit : Explicit
-        The activations, e.g. those of ``notsodeep.match(deq, tau0=1.0).network``.
+        The activations and variances of biases, e.g. those of ``notsodeep.match(deq, tau0=1.0).network``.
     in_features : int
     width : int or sequence of int
         m, or one width per layer.
@@ -337,6 +337,14 @@ class ExplicitNet(nn.Module):
         shapes = zip(self.widths, [self.in_features, *self.widths[:-1]], strict=True)
         self.weights = nn.ParameterList(standard_entries(shape, initialization, generator, kind) for shape in shapes)
         self.readout = standard_entries((self.out_features, self.widths[-1]), initialization, generator, kind)
+        sizes = {str(k): (self.widths[k],) for k, variance in enumerate(explicit.bias) if variance}
+        drawn = {k: standard_entries(size, initialization, generator, kind) for k, size in sizes.items()}
+        self.biases = nn.ParameterDict(drawn)
+
+    def offset(self, layer: int) -> Tensor | None:
+        """√bias_l b_l, (m_l,); None where the layer has no bias."""
+        variance = self.initial.bias[layer]
+        return math.sqrt(variance) * self.biases[str(layer)] if variance else None
 
     @property
     def explicit(self) -> Explicit:
@@ -363,8 +371,8 @@ class ExplicitNet(nn.Module):
         """x⁽ᴸ⁾, (batch, width)."""
         x = check_input(x, self.in_features, self.readout)
         x, radius = self.on_sphere(x)
-        for weight, phi in zip(self.weights, self.activations, strict=True):
-            x = phi(nn.functional.linear(x, weight)) / math.sqrt(weight.shape[0])
+        for k, (weight, phi) in enumerate(zip(self.weights, self.activations, strict=True)):
+            x = phi(nn.functional.linear(x, weight, self.offset(k))) / math.sqrt(weight.shape[0])
         return x if radius is None else x * radius
 
     def forward(self, x: Tensor) -> Tensor:
