@@ -21,7 +21,8 @@ Array: TypeAlias = NDArray[Any]
 Function: TypeAlias = Callable[[Array, Array], Array]
 
 _DEGREE = 12
-_INTERVALS = (16, 64, 256, 1024)
+_INTERVALS = (16, 64, 256)
+_HOPELESS = 1e-5  # error on the fewest intervals beyond which more are not tried
 _NODES = np.cos(np.pi * (np.arange(_DEGREE + 1) + 0.5) / (_DEGREE + 1))
 _MONOMIALS = np.linalg.inv(np.vander(_NODES, increasing=True))
 _jit = compilation.jit(nogil=True, error_model="numpy", fastmath={"contract", "nsz"})
@@ -52,6 +53,8 @@ def fit_pieces(function: Function, accept: float) -> tuple[Array, float] | None:
             error = max(error, float(np.max(np.abs(found - truth).reshape(len(top), -1) / top)))
         if error <= accept:
             return np.ascontiguousarray(np.stack(parts, axis=1)), error
+        if error > _HOPELESS:
+            break
     return None
 
 
