@@ -253,6 +253,28 @@ def test_a_warm_start_costs_less_and_is_left_alone():
         assert deep(x, first).sub(first).abs().max() < 1e-11
 
 
+def test_unrolling_has_no_use_for_a_warm_start():
+    cell = Dense()
+    deep = settled(cell, backward="unrolled")
+    z0 = plain(cell, cell.start(4), cell.x(4)).detach()
+    with torch.no_grad():
+        deep(cell.x(4), z0)
+    assert deep.last_solve.iterations <= 2
+    with pytest.raises(InputError, match="z0 would cut the graph"):
+        deep(cell.x(4), z0)
+    z0.requires_grad_()  # learned: the graph goes on behind it
+    assert torch.autograd.grad(loss(settled(cell, backward="unrolled", tol=1e-3)(cell.x(4), z0 + 1)), z0)[0].any()
+
+
+def test_unrolling_at_rest_still_has_a_graph():
+    cell = Dense()
+    with torch.no_grad():
+        cell.b.zero_()
+    x = torch.zeros(2, 3, dtype=torch.float64, requires_grad=True)
+    settled(cell, backward="unrolled", state_shape=(7,))(x).sum().backward()
+    assert x.grad.any()
+
+
 def test_the_start_has_the_shape_of_x_or_the_one_given():
     x = draw(3, 4)
     assert nn.Equilibrium(lambda z, x: 0.5 * z + x)(x).shape == (3, 4)

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from notsodeep.cells import DeepDEQ
 from notsodeep.checks import InputError, choice
-from notsodeep.nn.implicit import Adjoint, Equilibrium, solve_adjoint, solve_equilibrium
+from notsodeep.nn.implicit import Adjoint, LayerMap, solve_adjoint, solve_equilibrium
 from notsodeep.nn.initialization import check_input
 from notsodeep.nn.layers import layer_outputs
 from notsodeep.nn.networks import DEQNet, ExplicitNet
@@ -74,7 +74,7 @@ def _deq_layers(net: DEQNet, X: Tensor, kind: str) -> list[Layer]:
     options = net.solve_options
     factor = (net.deq.recurrent / net.width) ** 0.5
     drive = net.drive(X)
-    solution = solve_equilibrium(Equilibrium(net.recurrent, drive, factor, net.phi), None, options)
+    solution = solve_equilibrium(LayerMap(net.recurrent, drive, factor, net.phi), None, options)
     state = solution.state / net.width**0.5
     layers: list[Layer] = [(None, [state])]
     if kind == "ck":
