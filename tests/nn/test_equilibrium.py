@@ -98,8 +98,8 @@ def loss(state: Any) -> torch.Tensor:
     return (row**2).sum() + (row @ draw(row.shape[1], seed=9)).sum()
 
 
-def settled(cell: Any, **options: Any) -> nn.Equilibrium:
-    return nn.Equilibrium(cell, **{"tol": 1e-13, "on_failure": "raise", **options})
+def settled(cell: Any, *shape: Any, **options: Any) -> nn.Equilibrium:
+    return nn.Equilibrium(cell, *shape, **{"tol": 1e-13, "on_failure": "raise", **options})
 
 
 def plain(cell: Any, z: Any, x: Any, steps: int = 300) -> Any:
@@ -399,6 +399,17 @@ def test_what_a_cell_does_not_offer_is_named():
     state = nn.Equilibrium(lambda z, x: _Once.apply(z) + torch.sin(x))(x)
     (first,) = torch.autograd.grad(state.sum(), x)
     torch.testing.assert_close(first, 2 * torch.cos(x), rtol=1e-4, atol=1e-4)
+
+
+def test_torch_func_takes_unrolled_cells():
+    cell, x = Dense(), Dense.x(2)
+    deep = settled(cell, (7,), backward="unrolled")
+    found = torch.func.jacrev(torch.func.grad(lambda x: loss(deep(x))))(x)
+    expected = torch.autograd.functional.hessian(lambda x: loss(plain(cell, cell.start(2), x, 80)), x)
+    torch.testing.assert_close(found, expected, rtol=1e-8, atol=1e-8)
+    for transform in (torch.func.grad, torch.func.jacrev):
+        with pytest.raises(InputError, match=r"'implicit' does not work inside torch\.func"):
+            transform(lambda x: loss(settled(cell, (7,))(x)))(x)
 
 
 def in_place(z: torch.Tensor, x: torch.Tensor) -> torch.Tensor:

@@ -195,6 +195,10 @@ def settle(
             )
         state, report = unrolled(cell, cell.image(flat), options)
         return form.unpacked(state), report
+    if torch._C._are_functorch_transforms_active():
+        raise InputError(
+            f'backward={options.backward!r} does not work inside torch.func; use backward="unrolled" and no vmap'
+        )
     method = partial(stepper, options.solver, options.options)
     solution = _solved(cell, flat.detach(), method, options.tol, options.max_iter, division)
     state, report = solution.state, solution.report
