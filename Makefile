@@ -48,8 +48,9 @@ $(VENV)/.installed: pyproject.toml constraints.txt $(VENV)/.torch
 	$(BIN)/python -m pip install --quiet -c constraints.txt -e ".[$(EXTRAS),test,lint,docs]"
 	@touch $@
 
-demo: setup  ## Turn a DEQ into a shallow network on the digits data, with a table and pictures
+demo: setup  ## Turn a DEQ into two layers, and into one, on the digits data, with tables and pictures
 	$(BIN)/notsodeep match --activation relu --recurrent 0.2 --input 0.8 --data digits --report out/demo
+	$(BIN)/notsodeep match --on sphere --activation relu --recurrent 0.2 --input 0.8 --data digits
 
 readme: demo  ## Run the demo and write its table and picture into the README
 	$(BIN)/python scripts/readme.py out/demo
