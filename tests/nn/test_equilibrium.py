@@ -10,8 +10,7 @@ import pytest
 import torch
 from torch.utils.checkpoint import checkpoint
 
-from notsodeep import nn
-from notsodeep.checks import ConvergenceWarning, InputError, NotConvergedError
+from notsodeep import ConvergenceWarning, InputError, NotConvergedError, nn
 from notsodeep.nn.solvers import SOLVERS
 
 
@@ -99,8 +98,8 @@ def loss(state: Any) -> torch.Tensor:
     return (row**2).sum() + (row @ draw(row.shape[1], seed=9)).sum()
 
 
-def settled(cell: Any, **options: Any) -> nn.Equilibrium:
-    return nn.Equilibrium(cell, **{"tol": 1e-13, "on_failure": "raise", **options})
+def settled(cell: Any, *shape: Any, **options: Any) -> nn.Equilibrium:
+    return nn.Equilibrium(cell, *shape, **{"tol": 1e-13, "on_failure": "raise", **options})
 
 
 def plain(cell: Any, z: Any, x: Any, steps: int = 300) -> Any:
@@ -254,6 +253,28 @@ def test_a_warm_start_costs_less_and_is_left_alone():
         assert deep(x, first).sub(first).abs().max() < 1e-11
 
 
+def test_unrolling_has_no_use_for_a_warm_start():
+    cell = Dense()
+    deep = settled(cell, backward="unrolled")
+    z0 = plain(cell, cell.start(4), cell.x(4)).detach()
+    with torch.no_grad():
+        deep(cell.x(4), z0)
+    assert deep.last_solve.iterations <= 2
+    with pytest.raises(InputError, match="z0 would cut the graph"):
+        deep(cell.x(4), z0)
+    z0.requires_grad_()  # learned: the graph goes on behind it
+    assert torch.autograd.grad(loss(settled(cell, backward="unrolled", tol=1e-3)(cell.x(4), z0 + 1)), z0)[0].any()
+
+
+def test_unrolling_at_rest_still_has_a_graph():
+    cell = Dense()
+    with torch.no_grad():
+        cell.b.zero_()
+    x = torch.zeros(2, 3, dtype=torch.float64, requires_grad=True)
+    settled(cell, backward="unrolled", state_shape=(7,))(x).sum().backward()
+    assert x.grad.any()
+
+
 def test_the_start_has_the_shape_of_x_or_the_one_given():
     x = draw(3, 4)
     assert nn.Equilibrium(lambda z, x: 0.5 * z + x)(x).shape == (3, 4)
@@ -378,6 +399,17 @@ def test_what_a_cell_does_not_offer_is_named():
     state = nn.Equilibrium(lambda z, x: _Once.apply(z) + torch.sin(x))(x)
     (first,) = torch.autograd.grad(state.sum(), x)
     torch.testing.assert_close(first, 2 * torch.cos(x), rtol=1e-4, atol=1e-4)
+
+
+def test_torch_func_takes_unrolled_cells():
+    cell, x = Dense(), Dense.x(2)
+    deep = settled(cell, (7,), backward="unrolled")
+    found = torch.func.jacrev(torch.func.grad(lambda x: loss(deep(x))))(x)
+    expected = torch.autograd.functional.hessian(lambda x: loss(plain(cell, cell.start(2), x, 80)), x)
+    torch.testing.assert_close(found, expected, rtol=1e-8, atol=1e-8)
+    for transform in (torch.func.grad, torch.func.jacrev):
+        with pytest.raises(InputError, match=r"'implicit' does not work inside torch\.func"):
+            transform(lambda x: loss(settled(cell, (7,))(x)))(x)
 
 
 def in_place(z: torch.Tensor, x: torch.Tensor) -> torch.Tensor:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from notsodeep.cells import DeepDEQ
 from notsodeep.checks import InputError, choice
-from notsodeep.nn.implicit import Adjoint, Equilibrium, solve_adjoint, solve_equilibrium
+from notsodeep.nn.implicit import Adjoint, LayerMap, solve_adjoint, solve_equilibrium
 from notsodeep.nn.initialization import check_input
+from notsodeep.nn.layers import layer_outputs
 from notsodeep.nn.networks import DEQNet, ExplicitNet
 
 __all__ = ["empirical_kernel"]
@@ -24,7 +26,7 @@ def empirical_kernel(net: DEQNet | ExplicitNet, X: Tensor, kind: str = "ck", Y: 
         `Y` is `X` when None.
     kind : {"ck", "ntk", "ntk_frozen_input"}
         ``ck``: gradient in the readout only; ``ntk``: in all weights;
-        ``ntk_frozen_input`` (DEQ only): in readout and recurrent weights. With several
+        ``ntk_frozen_input`` (DEQ of one layer only): in readout and recurrent weights. With several
         outputs the mean over outputs.
 
     Returns
@@ -58,6 +60,8 @@ Layer = tuple[Tensor | None, list[Tensor]]
 
 
 def _layers(net: object, X: Tensor, kind: str) -> list[Layer]:
+    if isinstance(net, DEQNet) and isinstance(net.cell, DeepDEQ):
+        return _cell_layers(net, X, choice(kind, ("ck", "ntk"), "kind"))
     if isinstance(net, DEQNet):
         return _deq_layers(net, X, choice(kind, ("ck", "ntk", "ntk_frozen_input"), "kind"))
     if isinstance(net, ExplicitNet):
@@ -70,7 +74,7 @@ def _deq_layers(net: DEQNet, X: Tensor, kind: str) -> list[Layer]:
     options = net.solve_options
     factor = (net.deq.recurrent / net.width) ** 0.5
     drive = net.drive(X)
-    solution = solve_equilibrium(Equilibrium(net.recurrent, drive, factor, net.phi), None, options)
+    solution = solve_equilibrium(LayerMap(net.recurrent, drive, factor, net.phi), None, options)
     state = solution.state / net.width**0.5
     layers: list[Layer] = [(None, [state])]
     if kind == "ck":
@@ -88,13 +92,33 @@ def _deq_layers(net: DEQNet, X: Tensor, kind: str) -> list[Layer]:
     return [*layers, (torch.stack(errors), inputs)]
 
 
+def _cell_layers(net: DEQNet, X: Tensor, kind: str) -> list[Layer]:
+    check_input(X, net.in_features, net.readout)
+    root = net.width**0.5
+    drives = net.drives(X)
+    if kind == "ck":
+        return [(None, [net.settled(drives)[0] / root])]
+    with torch.enable_grad():
+        free = tuple(drive.detach().requires_grad_() for drive in drives)  # ∂f/∂d_l is the error of layer l
+        state = net.settled(free)[0]
+        rows = net.readout.detach() / root
+        errors = [torch.autograd.grad(state, free, row.expand_as(state), retain_graph=True) for row in rows]
+    state = state.detach()
+    layers: list[Layer] = [(None, [state / root])]
+    befores = [state, *layer_outputs(net.cell_layers, state, drives)[:-1]]
+    for k, (layer, before) in enumerate(zip(net.cell_layers, befores, strict=True)):
+        inputs = [layer.factor * before, layer.layer.input**0.5 * X, torch.full_like(X[:, :1], layer.layer.bias**0.5)]
+        layers.append((torch.stack([one[k] for one in errors]), inputs))
+    return layers
+
+
 def _explicit_layers(net: ExplicitNet, X: Tensor, kind: str) -> list[Layer]:
     check_input(X, net.in_features, net.readout)
     rows, radius = net.on_sphere(X)
     factor = 1.0 if radius is None else radius
     inputs, slopes = [rows], []
-    for weight, phi in zip(net.weights, net.activations, strict=True):
-        point = inputs[-1] @ weight.t()
+    for k, (weight, phi) in enumerate(zip(net.weights, net.activations, strict=True)):
+        point = torch.nn.functional.linear(inputs[-1], weight, net.offset(k))
         root = weight.shape[0] ** 0.5
         inputs.append(phi(point) / root)
         slopes.append(phi.derivative(point) / root)  # type: ignore[operator]
@@ -104,6 +128,6 @@ def _explicit_layers(net: ExplicitNet, X: Tensor, kind: str) -> list[Layer]:
     flow = net.readout[:, None, :].expand(-1, X.shape[0], -1) * factor  # ∂f/∂x⁽ˡ⁾, (out, n, m)
     for k in reversed(range(len(slopes))):
         error = flow * slopes[k]
-        layers.append((error, [inputs[k]]))
+        layers.append((error, [inputs[k], torch.full_like(X[:, :1], net.initial.bias[k] ** 0.5)]))
         flow = error @ net.weights[k]
     return layers

@@ -57,7 +57,7 @@ class Equilibrium(nn.Module):
         Evaluations of f.
     backward : {"implicit", "unrolled", "phantom"}
         ``implicit``: the implicit function theorem, memory independent of the number of iterations, first derivatives
-        only; ``unrolled``: the graph of a plain iteration from `z0`, derivatives of any order; ``phantom``: the graph
+        only; ``unrolled``: the graph of a plain iteration from zeros, derivatives of any order; ``phantom``: the graph
         of the last `phantom_steps` steps (1: the Jacobian-free gradient), an approximation.
     backward_solver, backward_tol, backward_max_iter
         The same for the adjoint equation; the forward values when None.
@@ -188,8 +188,17 @@ def settle(
     require_resolvable(options.tol, flat.dtype)
     require_resolvable(options.backward_tol, flat.dtype, "backward_tol")
     if options.backward == "unrolled" and torch.is_grad_enabled():
-        state, report = unrolled(cell, flat, options)
+        if not flat.requires_grad and bool(flat.any()):
+            raise InputError(
+                'z0 would cut the graph of backward="unrolled": begin at zeros, use torch.no_grad(), '
+                'or backward="implicit"'
+            )
+        state, report = unrolled(cell, cell.image(flat), options)
         return form.unpacked(state), report
+    if torch._C._are_functorch_transforms_active():
+        raise InputError(
+            f'backward={options.backward!r} does not work inside torch.func; use backward="unrolled" and no vmap'
+        )
     method = partial(stepper, options.solver, options.options)
     solution = _solved(cell, flat.detach(), method, options.tol, options.max_iter, division)
     state, report = solution.state, solution.report

@@ -17,12 +17,14 @@ import torch
 
 from notsodeep import files
 from notsodeep.activations import Activation, HermiteSeries, PiecewiseLinear, Smooth
+from notsodeep.cells import DeepDEQ
 from notsodeep.checks import InputError, choice, count, warn_convergence
 from notsodeep.extras import need
 from notsodeep.hermite import RADIUS
 from notsodeep.kernels.parabolas import INTERVALS, parabolas
 from notsodeep.models import DEQ, Explicit, model_from_dict
 from notsodeep.nn.activations import bends, require_registered
+from notsodeep.nn.layers import CellLayer
 from notsodeep.nn.networks import DEQNet, ExplicitNet
 from notsodeep.reading import json_text, opened
 
@@ -74,12 +76,19 @@ def _build(description: Any, tensors: dict[str, torch.Tensor]) -> DEQNet | Expli
     """The network that :func:`describe` described, its weights still to come; it is as large as these."""
     model = model_from_dict(description["model"])
     inputs, width, outputs = (description[name] for name in ("in_features", "width", "out_features"))
+    shapes: dict[str, tuple[int, ...]]
     dtype, options = _DTYPES[choice(description["dtype"], _DTYPES, "dtype")], dict(description["options"])
     if isinstance(model, Explicit):
         shapes = {f"weights.{k}": pair for k, pair in enumerate(zip(width, [inputs, *width[:-1]], strict=True))}
+        shapes |= {f"biases.{k}": (width[k],) for k, variance in enumerate(model.bias) if variance}
         shapes["readout"] = (outputs, width[-1])
     elif isinstance(model, DEQ):
         shapes = {"recurrent": (width, width), "input": (width, inputs), "readout": (outputs, width)}
+    elif isinstance(model, DeepDEQ):
+        shapes = {"readout": (outputs, width)}
+        for k, layer in enumerate(model.layers):
+            expected = CellLayer.shapes(layer, inputs, width).items()
+            shapes |= {f"layers.{k}.{name}": shape for name, shape in expected if shape is not None}
     else:
         raise InputError(f"it describes a {type(model).__name__}, which has no network")
     for name, shape in shapes.items():
@@ -112,7 +121,7 @@ def describe(net: DEQNet | ExplicitNet) -> dict[str, Any]:
     if isinstance(net, DEQNet):
         chosen = net.solve_options
         options = {name: getattr(chosen, name) for name in (*_SOLVER_OPTIONS, "on_failure")} | chosen.options
-        model: DEQ | Explicit = net.deq
+        model: DEQ | DeepDEQ | Explicit = net.cell
         width: int | list[int] = net.width
     elif isinstance(net, ExplicitNet):
         learned = [[name for name, _ in phi.named_parameters()] for phi in net.activations]
@@ -187,9 +196,11 @@ def export_onnx(net: ExplicitNet, path: str | Path) -> Path:
         norm = graph.add("ReduceL2", "x", axes=[1], keepdims=1)
         radius = graph.affine(norm, 1 / net.initial.normalize, 0.0)
         value = graph.add("Div", "x", graph.add("Max", radius, graph.constant(1e-37)))
-    for weight, phi in zip(net.weights, net.explicit.activations, strict=True):
+    for k, (weight, phi) in enumerate(zip(net.weights, net.explicit.activations, strict=True)):
         require_registered(phi, "exported to ONNX")
         value = graph.add("MatMul", value, graph.constant(weight.detach().cpu().numpy().T))
+        if (offset := net.offset(k)) is not None:
+            value = graph.add("Add", value, graph.constant(offset.detach().cpu().numpy()))
         value = graph.activation(phi, value)
         value = graph.add("Mul", value, graph.constant(1 / math.sqrt(weight.shape[0])))
     if radius is not None:

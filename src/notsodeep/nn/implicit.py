@@ -11,17 +11,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from notsodeep.checks import InputError
 from notsodeep.nn.activations import TensorActivation
 from notsodeep.nn.fixed_point import FixedPoint, FixedPointMap, SolveReport, relative_residuals, solve, tell
 from notsodeep.nn.options import SolveOptions
 from notsodeep.nn.solvers import stepper
 
-__all__ = ["Adjoint", "Equilibrium", "equilibrium"]
+__all__ = ["Adjoint", "LayerMap", "equilibrium"]
 
 
 @dataclass(frozen=True)
-class Equilibrium:
+class LayerMap:
     """f(h) = φ(c h Aᵀ + d), linearised at u = c h Aᵀ + d."""
 
     weight: Tensor  # A, (m, m)
@@ -37,8 +36,8 @@ class Equilibrium:
     def jvp(self, point: Tensor, direction: Tensor) -> Tensor:
         return self.phi.derivative(point) * (direction @ self.weight.t()).mul_(self.factor)
 
-    def take(self, rows: Tensor) -> Equilibrium:
-        return Equilibrium(self.weight, self.drive[rows], self.factor, self.phi)
+    def take(self, rows: Tensor) -> LayerMap:
+        return LayerMap(self.weight, self.drive[rows], self.factor, self.phi)
 
 
 @dataclass(frozen=True)
@@ -62,7 +61,7 @@ class Adjoint:
         return Adjoint(self.weight, self.gradient[rows], self.factor, self.slope[rows])
 
 
-def solve_equilibrium(problem: Equilibrium, start: Tensor | None, options: SolveOptions) -> FixedPoint:
+def solve_equilibrium(problem: LayerMap, start: Tensor | None, options: SolveOptions) -> FixedPoint:
     """h* = φ(c h* Aᵀ + d), from `start` or from φ(d)."""
     first = problem.phi(problem.drive) if start is None else start
     solution = solve(problem, first, stepper(options.solver, options.options), options.tol, options.max_iter)
@@ -93,7 +92,7 @@ class _Implicit(torch.autograd.Function):
         options: SolveOptions,
         reports: list[SolveReport],
     ) -> Tensor:
-        solution = solve_equilibrium(Equilibrium(weight, drive, factor, phi), start, options)
+        solution = solve_equilibrium(LayerMap(weight, drive, factor, phi), start, options)
         reports.append(solution.report)
         ctx.save_for_backward(weight, solution.state, solution.point)
         ctx.factor, ctx.phi, ctx.options, ctx.report = factor, phi, options, solution.report
@@ -132,17 +131,12 @@ def equilibrium(
 ) -> tuple[Tensor, SolveReport]:
     """Return h* and the report of its solve; differentiable in `weight` and `drive`."""
     if options.backward == "unrolled" and torch.is_grad_enabled():
-        if start is not None:
-            raise InputError(
-                'start= would cut the graph of backward="unrolled": leave it out, '
-                'use torch.no_grad(), or build the network with backward="implicit"'
-            )
-        return unrolled(Equilibrium(weight, drive, factor, phi), phi(drive), options)
+        return unrolled(LayerMap(weight, drive, factor, phi), phi(drive), options)
     if options.backward == "implicit" and torch.is_grad_enabled():
         reports: list[SolveReport] = []
         state = _Implicit.apply(weight, drive, start, factor, phi, options, reports)
         return state, reports[0]
-    problem = Equilibrium(weight, drive, factor, phi)
+    problem = LayerMap(weight, drive, factor, phi)
     with torch.no_grad():
         solution = solve_equilibrium(problem, start, options)
     if not torch.is_grad_enabled():

@@ -5,17 +5,21 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from functools import partial
+from typing import Any, TypeAlias, cast
 
 import torch
 from torch import Tensor, nn
 
+from notsodeep.cells import DeepDEQ
 from notsodeep.checks import InputError, count, warn_convergence
 from notsodeep.models import DEQ, Explicit
 from notsodeep.nn.activations import TensorActivation
+from notsodeep.nn.equilibrium import Division, settle
 from notsodeep.nn.fixed_point import SolveReport, require_resolvable
 from notsodeep.nn.implicit import equilibrium, full_precision
 from notsodeep.nn.initialization import check_dtype, check_input, check_seed, spectral_norm, standard_entries
+from notsodeep.nn.layers import CellLayer, layer_outputs
 from notsodeep.nn.options import solve_options
 
 __all__ = ["DEQNet", "EffectiveWeights", "ExplicitNet"]
@@ -39,8 +43,9 @@ class DEQNet(nn.Module):
 
     Parameters
     ----------
-    deq : DEQ
-        φ and the variances σ_a², σ_b², σ_0².
+    deq : DEQ or DeepDEQ
+        φ and the variances σ_a², σ_b², σ_0²; or a cell of several layers, normalised layers or skips, where every
+        layer has its own weights (``layers[0].recurrent``, …).
     in_features, width, out_features : int
         p, m and the number of outputs.
     solver : {"anderson", "picard", "broyden", "newton"}
@@ -80,13 +85,16 @@ class DEQNet(nn.Module):
     torch.Size([2, 3])
     >>> net.last_solve.converged
     True
+    >>> cell = nsd.DeepDEQ([nsd.Layer("relu", 0.1, 0.7), nsd.Layer("tanh", 0.2, 0.4, normalize="rms")])
+    >>> nn.DEQNet(cell, in_features=5, width=64, out_features=3)(torch.ones(2, 5)).shape
+    torch.Size([2, 3])
     """
 
     bias: nn.Parameter | None
 
     def __init__(
         self,
-        deq: DEQ,
+        deq: DEQ | DeepDEQ,
         in_features: int,
         width: int,
         out_features: int = 1,
@@ -106,9 +114,11 @@ class DEQNet(nn.Module):
         **solver_options: Any,
     ) -> None:
         super().__init__()
-        if not isinstance(deq, DEQ):
-            raise InputError(f'deq={deq!r} must be a notsodeep.DEQ, e.g. DEQ("relu", recurrent=0.2, input=0.8)')
-        self.deq = deq
+        if not isinstance(deq, DEQ | DeepDEQ):
+            raise InputError(
+                f'deq={deq!r} must be a notsodeep.DEQ or DeepDEQ, e.g. DEQ("relu", recurrent=0.2, input=0.8)'
+            )
+        self.cell = _one_layer(deq) or deq
         self.in_features = count(in_features, "in_features")
         self.width = count(width, "width")
         self.out_features = count(out_features, "out_features")
@@ -130,21 +140,31 @@ class DEQNet(nn.Module):
         require_resolvable(self.solve_options.tol, kind)
         require_resolvable(self.solve_options.backward_tol, kind, "backward_tol")
         generator = torch.Generator().manual_seed(check_seed(seed))
-        self.phi = TensorActivation(deq.activation)
-        self.recurrent = standard_entries((self.width, self.width), initialization, generator, kind)
-        self.input = standard_entries((self.width, self.in_features), initialization, generator, kind)
-        self.readout = standard_entries((self.out_features, self.width), initialization, generator, kind)
-        bias = standard_entries((self.width,), initialization, generator, kind) if deq.bias else None
-        self.register_parameter("bias", bias)
+        draw = partial(standard_entries, initialization=initialization, generator=generator, dtype=kind)
+        if isinstance(self.cell, DEQ):
+            self.phi = TensorActivation(self.cell.activation)
+            self.recurrent, self.input = draw((self.width, self.width)), draw((self.width, self.in_features))
+            self.readout = draw((self.out_features, self.width))
+            self.register_parameter("bias", draw((self.width,)) if self.cell.bias else None)
+        else:
+            layers = [CellLayer(layer, self.in_features, self.width, draw) for layer in self.cell.layers]
+            self.layers = nn.ModuleList(layers)
+            self.readout = draw((self.out_features, self.width))
         self._check_contraction()
+
+    @property
+    def deq(self) -> DEQ:
+        """The description of a network of one plain layer; `cell` describes every network."""
+        if isinstance(self.cell, DEQ):
+            return self.cell
+        raise InputError(f"this is for a DEQ of one plain layer; the network has the cell {self.cell}")
 
     def _check_contraction(self) -> None:
         """Refuse settings without an equilibrium, and say when uniqueness is not guaranteed."""
-        verdict = self.deq.well_posed
-        if verdict or self.solve_options.on_failure == "ignore":
+        if self.solve_options.on_failure == "ignore" or (verdict := self.cell.well_posed):
             return
-        if not verdict.infinite_width.holds:
-            raise InputError(f"recurrent={self.deq.recurrent:.6g} is too large: {verdict.reason}")
+        if not verdict.infinite_width.holds and not self._normalized:
+            raise InputError(f"{self._blamed} too large: {verdict.reason}")
         doubt = self.doubt()
         if doubt and self.solve_options.on_failure == "raise":
             raise InputError(doubt)
@@ -152,19 +172,42 @@ class DEQNet(nn.Module):
             warn_convergence(doubt)
 
     def doubt(self) -> str:
-        """Why the present weights do not guarantee an equilibrium; empty when they do."""
+        """Why the present weights do not guarantee an equilibrium; empty when they do.
+
+        With normalised layers no weights do; then the infinite-width condition at ‖x‖ = 1 is asked.
+        """
+        if self._normalized:
+            found = self.cell.well_posed.infinite_width
+            return "" if found.holds else f"{found}: the equilibrium may not exist or not be unique; lower recurrent"
         gain = self.contraction
         if gain < 1:
             return ""
+        bound = "‖σ_a A/√m‖·L" if isinstance(self.cell, DEQ) else "the product of all ‖σ W/√m‖·L, with skips,"
         return (
-            f"recurrent={self.deq.recurrent:.6g} gives ‖σ_a A/√m‖·L = {gain:.4g} ≥ 1 at width {self.width}: "
+            f"{self._blamed} too large for these weights: {bound} = {gain:.4g} ≥ 1 at width {self.width}: "
             "the equilibrium may not exist or not be unique; lower recurrent"
         )
 
     @property
+    def _blamed(self) -> str:
+        return f"recurrent={self.cell.recurrent:.6g} is" if isinstance(self.cell, DEQ) else "recurrent variances are"
+
+    @property
+    def _normalized(self) -> bool:
+        return any(layer.normalize for layer in self.cell.layers)
+
+    @property
     def contraction(self) -> float:
-        """‖σ_a A/√m‖ · L: below 1 the equilibrium exists and is unique, whatever the input."""
-        return self._factor * spectral_norm(self.recurrent) * self.deq.activation.lipschitz
+        """‖σ_a A/√m‖ · L: below 1 the equilibrium exists and is unique, whatever the input.
+
+        Of several layers the product, with skips and residuals; inf where a layer is normalised.
+        """
+        if isinstance(self.cell, DEQ):
+            return self._factor * spectral_norm(self.recurrent) * self.cell.activation.lipschitz
+        slope = 1.0
+        for layer in self.cell_layers:
+            slope = layer.slope(slope)
+        return slope
 
     @property
     def _factor(self) -> float:
@@ -172,10 +215,11 @@ class DEQNet(nn.Module):
 
     def effective_weights(self) -> EffectiveWeights:
         """W = σ_a A/√m, U = σ_b B, b = σ_0 b, a/√m, for the state h = √m z; detached."""
-        bias = None if self.bias is None else math.sqrt(self.deq.bias) * self.bias.detach()
+        deq = self.deq
+        bias = None if self.bias is None else math.sqrt(deq.bias) * self.bias.detach()
         return EffectiveWeights(
             self._factor * self.recurrent.detach(),
-            math.sqrt(self.deq.input) * self.input.detach(),
+            math.sqrt(deq.input) * self.input.detach(),
             bias,
             self.readout.detach() / math.sqrt(self.width),
         )
@@ -185,19 +229,47 @@ class DEQNet(nn.Module):
         drive = nn.functional.linear(math.sqrt(self.deq.input) * x, self.input)
         return drive if self.bias is None else drive + math.sqrt(self.deq.bias) * self.bias
 
+    def drives(self, x: Tensor) -> tuple[Tensor, ...]:
+        """The same for every layer of a cell."""
+        return tuple(layer.drive(x) for layer in self.cell_layers)
+
+    @property
+    def cell_layers(self) -> tuple[CellLayer, ...]:
+        """The layers of a cell, in the order the state passes them."""
+        return cast("tuple[CellLayer, ...]", tuple(self.layers))
+
     def equilibrium(self, x: Tensor, start: Tensor | None = None) -> Tensor:
         """z*, (batch, width); `start` is a state to begin from, e.g. that of a nearby input (not when unrolling)."""
-        check_input(x, self.in_features, self.recurrent)
+        check_input(x, self.in_features, self.readout)
         root = math.sqrt(self.width)
         if start is not None:
             if start.shape != (x.shape[0], self.width):
                 raise InputError(f"start has shape {tuple(start.shape)} but must be ({x.shape[0]}, {self.width})")
+            if self.solve_options.backward == "unrolled" and torch.is_grad_enabled():
+                raise InputError(
+                    'start= would cut the graph of backward="unrolled": leave it out, '
+                    'use torch.no_grad(), or build the network with backward="implicit"'
+                )
             start = start.detach() * root
         with full_precision(x):
-            state, self.last_solve = equilibrium(
-                self.recurrent, self.drive(x), self._factor, self.phi, self.solve_options, start
-            )
+            if isinstance(self.cell, DEQ):
+                state, self.last_solve = equilibrium(
+                    self.recurrent, self.drive(x), self._factor, self.phi, self.solve_options, start
+                )
+            else:
+                state, self.last_solve = self.settled(self.drives(x), start)
             return state / root
+
+    def settled(self, drives: tuple[Tensor, ...], start: Tensor | None = None) -> tuple[Tensor, SolveReport]:
+        """h* = √m z* of a cell of several layers, (batch, width), and the report of its solve."""
+
+        def cell(state: Tensor, *drives: Tensor) -> Tensor:
+            return layer_outputs(self.cell_layers, state, drives)[-1]
+
+        first = torch.zeros_like(drives[0]) if start is None else start
+        state, report = settle(cell, first, drives, self.solve_options, Division())
+        assert isinstance(state, Tensor)
+        return state, report
 
     def forward(self, x: Tensor, start: Tensor | None = None) -> Tensor:
         """f(x) = a z*, (batch, out_features)."""
@@ -205,16 +277,16 @@ class DEQNet(nn.Module):
 
     def extra_repr(self) -> str:
         shape = f"in_features={self.in_features}, width={self.width}, out_features={self.out_features}"
-        return f"{self.deq}, {shape}, solver={self.solve_options.solver!r}, tol={self.solve_options.tol:g}"
+        return f"{self.cell}, {shape}, solver={self.solve_options.solver!r}, tol={self.solve_options.tol:g}"
 
 
 class ExplicitNet(nn.Module):
-    """x⁽ˡ⁾ = σ_l(W_l x⁽ˡ⁻¹⁾)/√m_l,  f(x) = a x⁽ᴸ⁾, with standard weights W_l and a.
+    """x⁽ˡ⁾ = σ_l(W_l x⁽ˡ⁻¹⁾ + √bias_l b_l)/√m_l,  f(x) = a x⁽ᴸ⁾, with standard weights W_l, b_l and a.
 
     Parameters
     ----------
     explicit : Explicit
-        The activations, e.g. those of ``notsodeep.match(deq, tau0=1.0).network``.
+        The activations and variances of biases, e.g. those of ``notsodeep.match(deq, tau0=1.0).network``.
     in_features : int
     width : int or sequence of int
         m, or one width per layer.
@@ -265,6 +337,14 @@ class ExplicitNet(nn.Module):
         shapes = zip(self.widths, [self.in_features, *self.widths[:-1]], strict=True)
         self.weights = nn.ParameterList(standard_entries(shape, initialization, generator, kind) for shape in shapes)
         self.readout = standard_entries((self.out_features, self.widths[-1]), initialization, generator, kind)
+        sizes = {str(k): (self.widths[k],) for k, variance in enumerate(explicit.bias) if variance}
+        drawn = {k: standard_entries(size, initialization, generator, kind) for k, size in sizes.items()}
+        self.biases = nn.ParameterDict(drawn)
+
+    def offset(self, layer: int) -> Tensor | None:
+        """√bias_l b_l, (m_l,); None where the layer has no bias."""
+        variance = self.initial.bias[layer]
+        return math.sqrt(variance) * self.biases[str(layer)] if variance else None
 
     @property
     def explicit(self) -> Explicit:
@@ -291,8 +371,8 @@ class ExplicitNet(nn.Module):
         """x⁽ᴸ⁾, (batch, width)."""
         x = check_input(x, self.in_features, self.readout)
         x, radius = self.on_sphere(x)
-        for weight, phi in zip(self.weights, self.activations, strict=True):
-            x = phi(nn.functional.linear(x, weight)) / math.sqrt(weight.shape[0])
+        for k, (weight, phi) in enumerate(zip(self.weights, self.activations, strict=True)):
+            x = phi(nn.functional.linear(x, weight, self.offset(k))) / math.sqrt(weight.shape[0])
         return x if radius is None else x * radius
 
     def forward(self, x: Tensor) -> Tensor:
@@ -301,6 +381,14 @@ class ExplicitNet(nn.Module):
 
     def extra_repr(self) -> str:
         return f"in_features={self.in_features}, widths={self.widths}, out_features={self.out_features}"
+
+
+def _one_layer(cell: DEQ | DeepDEQ) -> DEQ | None:
+    """The DEQ that a cell of one plain layer is."""
+    if isinstance(cell, DEQ) or len(cell.layers) > 1 or not cell.layers[0].plain:
+        return None
+    layer = cell.layers[0]
+    return DEQ(layer.activation, layer.recurrent, layer.input, layer.bias)
 
 
 def _per_layer(learnable: Learnable, depth: int) -> list[bool | list[str]]:

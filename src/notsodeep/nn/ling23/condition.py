@@ -14,7 +14,7 @@ from notsodeep.activations import PiecewiseLinear
 from notsodeep.checks import InputError, positive
 from notsodeep.models import DEQ
 from notsodeep.nn.activations import TensorActivation
-from notsodeep.nn.implicit import Adjoint, Equilibrium, solve_adjoint, solve_equilibrium
+from notsodeep.nn.implicit import Adjoint, LayerMap, solve_adjoint, solve_equilibrium
 from notsodeep.nn.initialization import check_input, spectral_norm
 from notsodeep.nn.networks import DEQNet
 
@@ -209,7 +209,7 @@ class Gradients:
 def gradients(net: DEQNet, weights: ReluWeights, X: Tensor, y: Tensor, start: Tensor | None = None) -> Gradients:
     """∇_a = Z r, ∇_W = Σ_i w_i z_iᵀ, ∇_U = Σ_i w_i x_iᵀ with r = ŷ − y and w_i = r_i (D_i⁻¹ − Wᵀ)⁻¹ a."""
     phi = TensorActivation("relu")
-    solution = solve_equilibrium(Equilibrium(weights.W, X @ weights.U.t(), 1.0, phi), start, net.solve_options)
+    solution = solve_equilibrium(LayerMap(weights.W, X @ weights.U.t(), 1.0, phi), start, net.solve_options)
     prediction = solution.state @ weights.a
     error = prediction - y
     adjoint = Adjoint(weights.W, error[:, None] * weights.a, 1.0, phi.derivative(solution.point))
