@@ -10,7 +10,7 @@ import torch
 from scipy.sparse.linalg import svds
 from torch import Tensor
 
-from notsodeep.checks import InputError, choice, count
+from notsodeep.checks import InputError, choice
 
 __all__ = ["INITIALIZATIONS", "spectral_norm", "standard_entries"]
 
@@ -40,14 +40,6 @@ def standard_entries(
     """Return a parameter with i.i.d. zero-mean, unit-variance entries."""
     fill = INITIALIZATIONS[choice(initialization, INITIALIZATIONS, "initialization")]
     return torch.nn.Parameter(fill(torch.empty(shape, dtype=dtype), generator))
-
-
-def check_seed(seed: object) -> int:
-    """An integer that every generator takes."""
-    number = count(seed, "seed", minimum=0)
-    if number >= 2**32:
-        raise InputError(f"seed={seed!r} must be below 2**32")
-    return number
 
 
 def check_dtype(dtype: torch.dtype | None) -> torch.dtype:

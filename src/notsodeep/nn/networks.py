@@ -12,13 +12,13 @@ import torch
 from torch import Tensor, nn
 
 from notsodeep.cells import DeepDEQ
-from notsodeep.checks import InputError, count, warn_convergence
+from notsodeep.checks import InputError, count, seeded, warn_convergence
 from notsodeep.models import DEQ, Explicit
 from notsodeep.nn.activations import TensorActivation
 from notsodeep.nn.equilibrium import Division, settle
 from notsodeep.nn.fixed_point import SolveReport, require_resolvable
 from notsodeep.nn.implicit import equilibrium, full_precision
-from notsodeep.nn.initialization import check_dtype, check_input, check_seed, spectral_norm, standard_entries
+from notsodeep.nn.initialization import check_dtype, check_input, spectral_norm, standard_entries
 from notsodeep.nn.layers import CellLayer, layer_outputs
 from notsodeep.nn.options import solve_options
 
@@ -139,7 +139,7 @@ class DEQNet(nn.Module):
         kind = check_dtype(dtype)
         require_resolvable(self.solve_options.tol, kind)
         require_resolvable(self.solve_options.backward_tol, kind, "backward_tol")
-        generator = torch.Generator().manual_seed(check_seed(seed))
+        generator = torch.Generator().manual_seed(seeded(seed))
         draw = partial(standard_entries, initialization=initialization, generator=generator, dtype=kind)
         if isinstance(self.cell, DEQ):
             self.phi = TensorActivation(self.cell.activation)
@@ -331,7 +331,7 @@ class ExplicitNet(nn.Module):
         self.widths = [count(one, "width") for one in widths]
         learned = _per_layer(learnable, explicit.depth)
         kind = check_dtype(dtype)
-        generator = torch.Generator().manual_seed(check_seed(seed))
+        generator = torch.Generator().manual_seed(seeded(seed))
         phis = zip(explicit.activations, learned, strict=True)
         self.activations = nn.ModuleList(TensorActivation(phi, names, kind) for phi, names in phis)
         shapes = zip(self.widths, [self.in_features, *self.widths[:-1]], strict=True)

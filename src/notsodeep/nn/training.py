@@ -17,9 +17,8 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 from notsodeep import files
-from notsodeep.checks import InputError, NotConvergedError, choice, count, positive
+from notsodeep.checks import InputError, NotConvergedError, choice, count, positive, seeded
 from notsodeep.nn.export import describe, packed, unpacked
-from notsodeep.nn.initialization import check_seed
 from notsodeep.progress import Progress, reporter
 
 __all__ = ["Epoch", "History", "fit"]
@@ -191,7 +190,7 @@ class _Run:
         self.optimizer = build(net.parameters(), lr=rate)  # type: ignore[call-arg]
         self.batch_size = count(batch_size, "batch_size")
         self.patience = None if patience is None else count(patience, "patience")
-        self.seed = check_seed(seed)
+        self.seed = seeded(seed)
         self.history = History()
         self.best: dict[str, Tensor] | None = None
         self.settings: dict[str, Any] = {
