@@ -62,7 +62,9 @@ def measure(activation, recurrent, input, X, y, X_test, widths, seeds) -> dict:
         for kind, curve in curves.items():
             errors = []
             for seed in range(seeds):
-                features = DEQFeatures(activation, recurrent, input, width=width, features=kind, seed=seed, tol=TOL)
+                features = DEQFeatures(
+                    activation, recurrent, input, width=width, features=kind, random_state=seed, tol=TOL
+                )
                 Z = features.fit(X).transform(both)
                 ridge = Ridge(alpha=RIDGE, fit_intercept=False).fit(Z[: len(X)], y)
                 errors.append(np.linalg.norm(ridge.predict(Z[len(X) :]) - goal) / np.linalg.norm(goal))

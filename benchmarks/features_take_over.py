@@ -71,7 +71,9 @@ def features(width: int):
 
     from notsodeep.learn import CenterAndScale, DEQFeatures
 
-    return make_pipeline(CenterAndScale(), DEQFeatures(**DEQ, width=width, seed=0), RidgeClassifier(alpha=RIDGE))
+    return make_pipeline(
+        CenterAndScale(), DEQFeatures(**DEQ, width=width, random_state=0), RidgeClassifier(alpha=RIDGE)
+    )
 
 
 def fitted(model, X, y, X_test, y_test) -> tuple[float, float]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ from sklearn.linear_model import Ridge
 from sklearn.pipeline import make_pipeline
 
 import notsodeep as nsd
-from notsodeep.learn import DEQFeatures, DEQKernelRegressor, ExplicitKernelRegressor
+from notsodeep.learn import DEQFeatures, DEQKernelRegressor, ExplicitKernelRegressor, load
 from notsodeep.learn.features import orthogonal_normal
 
 RNG = np.random.default_rng(0)
@@ -35,7 +36,7 @@ def errors(goal: Any, widths: Any, seeds: int, **options: Any) -> Any:
     result = np.empty((len(widths), seeds))
     for i, width in enumerate(widths):
         for seed in range(seeds):
-            features = DEQFeatures(width=int(width), seed=seed, **options)
+            features = DEQFeatures(width=int(width), random_state=seed, **options)
             found = make_pipeline(features, Ridge(alpha=RIDGE, fit_intercept=False)).fit(X, Y).predict(NEW)
             result[i, seed] = np.linalg.norm(found - goal) / np.linalg.norm(goal)
     return result
@@ -117,8 +118,12 @@ def test_tiles_and_seeds_and_precision(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = features.transform(NEW)
     monkeypatch.setattr("notsodeep.learn.features._TILE_BYTES", 64 * 8 * 7)
     np.testing.assert_allclose(features.transform(NEW), whole, rtol=1e-6, atol=1e-9)
-    assert (DEQFeatures(width=64, seed=1).fit_transform(X) != DEQFeatures(width=64, seed=2).fit_transform(X)).any()
-    assert (DEQFeatures(width=64, seed=1).fit_transform(X) == DEQFeatures(width=64, seed=1).fit_transform(X)).all()
+    assert (
+        DEQFeatures(width=64, random_state=1).fit_transform(X) != DEQFeatures(width=64, random_state=2).fit_transform(X)
+    ).any()
+    assert (
+        DEQFeatures(width=64, random_state=1).fit_transform(X) == DEQFeatures(width=64, random_state=1).fit_transform(X)
+    ).all()
     single = DEQFeatures(width=64, features="deq", dtype="float32", tol=1e-5).fit(X).transform(NEW)
     assert single.dtype == np.float32
     np.testing.assert_allclose(single, whole, atol=1e-4)
@@ -182,6 +187,22 @@ def test_unit_rows_get_one_layer() -> None:
     assert t.network_ is None
     assert len(DEQFeatures(normalize="unit").fit(X).weights_) == 1
     assert errors["explicit"] < 1.5 * errors["deq"]
-    single = DEQFeatures(normalize="unit", dtype="float32", seed=3).fit(X).transform(X)
-    double = DEQFeatures(normalize="unit", dtype="float64", seed=3).fit(X).transform(X)
+    single = DEQFeatures(normalize="unit", dtype="float32", random_state=3).fit(X).transform(X)
+    double = DEQFeatures(normalize="unit", dtype="float64", random_state=3).fit(X).transform(X)
     assert np.abs(single - double).max() < 2e-5
+
+
+def test_random_states_as_in_scikit_learn(tmp_path: Path) -> None:
+    def drawn(state: object) -> np.ndarray:
+        return DEQFeatures(width=8, random_state=state).fit(X).weights_[0]
+
+    for kind in (np.random.default_rng, np.random.RandomState):
+        assert (drawn(kind(3)) == drawn(kind(3))).all()
+    assert (drawn(None) != drawn(None)).any()
+    features = DEQFeatures(width=8, random_state=np.random.default_rng(0)).fit(X)
+    again = load(features.save(tmp_path / "f.npz"))
+    assert (again.transform(X) == features.transform(X)).all()
+    with pytest.raises(nsd.InputError, match="random_state=-1"):
+        drawn(-1)
+    with pytest.warns(DeprecationWarning, match="its name is random_state now"):
+        assert DEQFeatures(seed=5).random_state == 5

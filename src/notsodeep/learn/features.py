@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -12,7 +13,7 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Transfo
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from notsodeep.activations import Activation, HermiteSeries
-from notsodeep.checks import InputError, choice, count, positive, warn_convergence
+from notsodeep.checks import InputError, choice, count, positive, seeded, warn_convergence
 from notsodeep.data.preparation import Preparation
 from notsodeep.deprecation import old_parameters
 from notsodeep.kernels.matrices import precision_of
@@ -62,7 +63,7 @@ class DEQFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         less noise. False draws them independently.
     normalize : {"center", "unit", "none"}
         As in :class:`DEQKernelRegressor`.
-    seed : int
+    random_state : int, None, Generator or RandomState
         Of the weights.
     tol : float
         Largest ‖f(z) − z‖/‖f(z)‖ of a sample's equilibrium.
@@ -99,9 +100,8 @@ class DEQFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
     Explicit(...leaky_relu... → ...leaky_relu...)
     """
 
-    @old_parameters(
-        ["max_iterations"], lambda old, others: {"max_iter": old["max_iterations"]}, "its name is max_iter now"
-    )
+    @old_parameters(["max_iterations"], lambda old, _: {"max_iter": old["max_iterations"]}, "its name is max_iter now")
+    @old_parameters(["seed"], lambda old, _: {"random_state": old["seed"]}, "its name is random_state now")
     def __init__(
         self,
         activation: Any = "relu",
@@ -114,7 +114,7 @@ class DEQFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         centered: bool = True,
         orthogonal: bool = True,
         normalize: str = "center",
-        seed: int = 0,
+        random_state: Any = 0,
         tol: float = 1e-6,
         max_iter: int = 200,
         dtype: Any = None,
@@ -129,7 +129,7 @@ class DEQFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         self.centered = centered
         self.orthogonal = orthogonal
         self.normalize = normalize
-        self.seed = seed
+        self.random_state = random_state
         self.tol = tol
         self.max_iter = max_iter
         self.dtype = dtype
@@ -199,7 +199,8 @@ class DEQFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
             )
         choice(self.kind, ("ck", "nngp"), "kind")
         count(self.width, "width")
-        count(self.seed, "seed", minimum=0)
+        if self.random_state is not None and not isinstance(self.random_state, np.random.RandomState):
+            seeded(copy.copy(self.random_state), "random_state")
         count(self.max_iter, "max_iter")
         positive(self.tol, "tol")
         precision_of(self.dtype, np.empty(0))
@@ -212,7 +213,8 @@ class DEQFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
 
     def _draw(self, inputs: int) -> list[Array]:
         """Draw standard normal weights: B, A, b of the DEQ, or W_1, …, W_L."""
-        rng = np.random.default_rng(self.seed)
+        state = self.random_state
+        rng = np.random.default_rng(state.randint(2**32) if isinstance(state, np.random.RandomState) else state)
 
         def draw(shape: tuple[int, ...]) -> Array:
             return orthogonal_normal(rng, *shape) if self.orthogonal and len(shape) == 2 else rng.standard_normal(shape)

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from notsodeep import files
 from notsodeep.activations import Activation, activation, activation_names, moderate
 from notsodeep.cells import DeepDEQ
-from notsodeep.checks import InputError, choice, count, matrix, nonnegative, positive, warn_ignored
+from notsodeep.checks import InputError, choice, count, matrix, nonnegative, positive, seeded, warn_ignored
 from notsodeep.models import DEQ, Explicit, model_from_dict
 from notsodeep.reading import Npz, json_text
 from notsodeep.solvers import Solver
@@ -140,7 +140,7 @@ def _encode(value: Any, name: str) -> Any:
         return [_encode(entry, name) for entry in value]
     if isinstance(value, np.generic):
         return value.item()
-    if name == "progress" and callable(value):
+    if (name == "progress" and callable(value)) or isinstance(value, np.random.Generator | np.random.RandomState):
         return None  # of the process that fitted
     if isinstance(value, Solver):
         if type(value) not in _NAMES:
@@ -177,9 +177,8 @@ def _renamed(values: dict[str, Any]) -> dict[str, Any]:
     if "solver" in values:
         old = {name: values.pop(name) for name in OLD if name in values}
         return values | ({"solver": solver_with(values["solver"], **old)} if old else {})
-    if "max_iterations" in values:
-        values["max_iter"] = values.pop("max_iterations")
-    return values
+    new = {"max_iterations": "max_iter", "seed": "random_state"}
+    return {new.get(name, name): value for name, value in values.items()}
 
 
 def _activation(value: Any, name: str) -> Any:
@@ -296,9 +295,10 @@ _PARAMETERS: dict[str, Check] = {
     "features": _one_of("explicit", "deq"),
     "centered": _flag,
     "orthogonal": _flag,
-    "seed": lambda value, name: count(value, name, minimum=0),
+    "random_state": _optional(seeded),
     # of version 0.1
     "max_iterations": _optional(count),
+    "seed": seeded,
     "preconditioner": _one_of(*PRECONDITIONERS),
     "memory": _optional(positive),
     "client": _nothing,
