@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import copy
 import math
+import os
+import subprocess
+import sys
 from typing import Any
 
 import pytest
 import torch
+from tests.examples import ROOT
 from torch.utils.checkpoint import checkpoint
 
 from notsodeep import ConvergenceWarning, InputError, NotConvergedError, nn
@@ -463,3 +467,32 @@ def test_a_hard_linear_cell_has_the_exact_solution():
         torch.testing.assert_close(state, x @ inverse.t(), rtol=0, atol=1e-10 * math.sqrt(6))
         (found,) = torch.autograd.grad(state.sum(), x)
         torch.testing.assert_close(found, inverse.sum(0).expand(5, 6), rtol=0, atol=1e-10)
+
+
+WORKER = """
+import sys, torch
+import torch.distributed as dist
+from notsodeep import nn
+from tests.nn.test_equilibrium import Dense, loss
+
+rank, store, out = int(sys.argv[1]), sys.argv[2], sys.argv[3]
+dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=2)
+deep = torch.nn.parallel.DistributedDataParallel(nn.Equilibrium(Dense(), (7,), tol=1e-12))
+loss(deep(Dense.x(8)[4 * rank : 4 * rank + 4])).backward()
+if rank == 0:
+    torch.save([value.grad for value in deep.parameters()], out)
+dist.destroy_process_group()
+"""
+
+
+@pytest.mark.slow
+def test_two_processes_give_the_gradients_of_one(tmp_path):
+    names = [str(tmp_path / "store"), str(tmp_path / "gradients.pt")]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
+    commands = [[sys.executable, "-W", "ignore", "-c", WORKER, str(rank), *names] for rank in (0, 1)]
+    workers = [subprocess.Popen(command, cwd=ROOT, env=environment) for command in commands]
+    assert [worker.wait(timeout=120) for worker in workers] == [0, 0]
+    deep = settled(Dense(), (7,))
+    (loss(deep(Dense.x(8))) / 2).backward()  # the mean over both halves
+    for one, other in zip(torch.load(names[1]), deep.parameters(), strict=True):
+        torch.testing.assert_close(one, other.grad, rtol=0, atol=1e-6 * float(other.grad.abs().max()))

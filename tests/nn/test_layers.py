@@ -113,10 +113,11 @@ def test_a_cell_of_one_plain_layer_is_the_network_of_a_deq(bias, initialization)
     assert torch.equal(net(batch().float()), twin(batch().float()))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CELLS)
 def test_wide_networks_have_the_kernel_of_the_cell(name):
     """Means over draws agree within four standard errors and a bias of the order 1/width."""
-    X, width, draws = batch(3), 300, 20
+    X, width, draws = batch(3), 300, 100
     options = {"tol": 1e-5, "dtype": torch.float32}
     found = np.stack(
         [nn.empirical_kernel(network(name, width, seed=seed, **options), X.float()).numpy() for seed in range(draws)]
