@@ -204,7 +204,7 @@ def test_where_folding_leaves_the_diagonal_alone(name, tau0):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({}, "exactly one of tau0 and stats"),
+        ({}, "exactly one of tau0, stats and X"),
         ({"tau0": -1.0}, "tau0=-1.0 must be positive"),
         ({"tau0": 1.0, "kind": "ntkk"}, "did you mean 'ntk'"),
         ({"tau0": 1.0, "family": "leaky"}, "did you mean 'leaky_relu'"),

@@ -47,8 +47,8 @@ class DeepDEQ(KernelMethods, Description):
     >>> bool(cell.well_posed.infinite_width)
     True
     >>> cell.kernel(np.eye(2)).round(5)
-    array([[0.32973, 0.17366],
-           [0.17366, 0.32973]])
+    array([[0.32973, 0.12912],
+           [0.12912, 0.32973]])
     """
 
     layers: tuple[Layer, ...]

@@ -13,11 +13,11 @@ import notsodeep as nsd
 from notsodeep.papers import (
     fk20_accuracy,
     fk20_depth,
+    inputs,
     ling23_training,
     ling24_accuracy,
     ling24_speed,
     networks,
-    samples,
 )
 from notsodeep.papers.registry import ENTRIES
 from notsodeep.papers.run import reproduce
@@ -41,33 +41,33 @@ def features(path: Path, n: int = 120, own_test: bool = True) -> Path:
 @pytest.mark.parametrize("own_test", [True, False])
 def test_parts_of_a_data_set(tmp_path: Path, own_test: bool) -> None:
     source = str(features(tmp_path / "own.npz", own_test=own_test))
-    part = samples.split(source, 40, 20, 0)
+    part = inputs.split(source, 40, 20, 0)
     assert part.X.shape == (40, 12)
     assert part.X_test.shape == (20, 12)
     assert set(part.labels) == set(part.labels_test) == {0, 1}
-    other = samples.split(source, 40, 20, 1)
+    other = inputs.split(source, 40, 20, 1)
     assert not np.array_equal(part.X, other.X)
     if not own_test:  # nobody is tested on what was trained on
-        everything = samples.split(source, None, None, 0)
+        everything = inputs.split(source, None, None, 0)
         assert len(everything.X) + len(everything.X_test) == 120
         assert not {row.tobytes() for row in everything.X} & {row.tobytes() for row in everything.X_test}
     with pytest.raises(nsd.InputError, match=r"train=500 asks for more samples than the \d+"):
-        samples.split(source, 500, 20, 0)
+        inputs.split(source, 500, 20, 0)
 
 
 def test_a_file_is_known_by_its_content(tmp_path: Path) -> None:
     path = features(tmp_path / "own.npz")
-    first = samples.fingerprint(str(path))
+    first = inputs.fingerprint(str(path))
     features(path, n=60)
     assert first
-    assert samples.fingerprint(str(path)) != first
-    assert samples.fingerprint("mnist") == ""
+    assert inputs.fingerprint(str(path)) != first
+    assert inputs.fingerprint("mnist") == ""
 
 
 def test_data_without_labels_is_refused(tmp_path: Path) -> None:
     np.save(tmp_path / "bare.npy", np.eye(4))
     with pytest.raises(nsd.InputError, match="has no labels"):
-        samples.split(str(tmp_path / "bare.npy"), 2, 1, 0)
+        inputs.split(str(tmp_path / "bare.npy"), 2, 1, 0)
 
 
 def test_features_of_ones_own(tmp_path: Path) -> None:

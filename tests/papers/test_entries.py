@@ -13,7 +13,7 @@ import pytest
 
 import notsodeep as nsd
 from notsodeep import data as datasets
-from notsodeep.papers import errata, forecast, ling24_decay, ling24_matching, ling24_spectra, samples
+from notsodeep.papers import errata, forecast, inputs, ling24_decay, ling24_matching, ling24_spectra
 from notsodeep.papers.misprints import guaranteed_corner
 from notsodeep.papers.registry import ENTRIES
 from notsodeep.papers.run import reproduce
@@ -22,27 +22,27 @@ pytest.importorskip("matplotlib")
 
 
 def test_the_mixture_is_the_one_of_the_paper() -> None:
-    mix = samples.two_classes(400)
+    mix = inputs.two_classes(400)
     assert mix.means.tolist()[0][:3] == [8, 0, 0]
     assert mix.means.tolist()[1][:3] == [0, 8, 0]
     assert [spread[0] for spread in mix.covariances] == pytest.approx([1.0, 1 + 8 / 20])
-    X, stats = samples.draw("gmm", 200, 0, 160)
+    X, stats = inputs.draw("gmm", 200, 0, 160)
     assert X.shape == (200, 160)
     assert stats.tau0**2 == pytest.approx(1 + 4 / np.sqrt(160))
     with pytest.raises(nsd.InputError, match="features"):
-        samples.draw("gmm", 200, 0)
+        inputs.draw("gmm", 200, 0)
 
 
 def test_images_are_scaled_together_and_drawn_in_equal_parts() -> None:
-    X, labels = samples.six_and_eight("digits")
+    X, labels = inputs.six_and_eight("digits")
     assert np.mean(np.sum(X**2, axis=1)) == pytest.approx(1)
     assert set(labels) == {6, 8}
-    one, stats = samples.draw("digits", 100, 0)
-    other, _ = samples.draw("digits", 100, 1)
+    one, stats = inputs.draw("digits", 100, 0)
+    other, _ = inputs.draw("digits", 100, 1)
     assert not np.array_equal(one, other)
     assert stats.proportions.tolist() == [0.5, 0.5]
     with pytest.raises(nsd.InputError, match="asks for 500 images of a 6"):
-        samples.draw("digits", 1000, 0)
+        inputs.draw("digits", 1000, 0)
 
 
 @pytest.mark.parametrize("kind", ["ck", "ntk_frozen_input"])
@@ -50,7 +50,7 @@ def test_the_estimate_approaches_the_exact_kernel(kind: str) -> None:
     pytest.importorskip("torch")
     from notsodeep.papers.finite_width import estimated_kernel
 
-    X, stats = samples.draw("gmm", 40, 0, 30)
+    X, stats = inputs.draw("gmm", 40, 0, 30)
     deq = nsd.DEQ("relu", 0.2, 0.8).centered(stats.tau0)
     exact = deq.kernel(X, kind=kind)
     gaps = [
@@ -181,7 +181,7 @@ def test_the_printed_condition_does_not_prove_its_rate() -> None:
 
 
 def test_the_certificate_refuses_the_corner() -> None:
-    certificate = pytest.importorskip("notsodeep.nn.certificate", reason="needs the extra nn")
+    certificate = pytest.importorskip("notsodeep.nn.ling23.condition", reason="needs the extra nn")
     W, U, size = 2 * math.sqrt(2e-3), math.sqrt(2) * (math.sqrt(300 / 8) + 1), 4.0
     X = math.sqrt(8) * np.eye(2, 8)
     K = nsd.DEQ("normalized_relu", recurrent=1e-3, input=1 / 8).kernel(X, kind="ck")
