@@ -244,6 +244,24 @@ def test_one_hidden_layer_has_the_kernel_of_a_cell(name: str) -> None:
         assert m.distance_on(X) <= limit
 
 
+def test_forecasts_of_a_cell_and_of_its_match_agree() -> None:
+    """Accuracy depends on the four numbers alone."""
+    p = 200
+    mixture = nsd.Mixture(np.eye(2, p) * 2, [1.0, 1.0], [0.5, 0.5])
+    options: dict[str, Any] = {"n": 400, "ridge": 0.05, "kind": "ck"}
+    deq, cell = nsd.DEQ("relu", 0.2, 0.8), DeepDEQ([Layer("relu", 0.2, 0.8)])
+    assert nsd.forecast(cell, mixture, **options).accuracy == pytest.approx(
+        nsd.forecast(deq, mixture, **options).accuracy, abs=1e-12
+    )
+    tau0 = math.sqrt(float(np.trace(np.eye(p))) / p)
+    network = nsd.match(TWO, tau0=tau0).network
+    assert nsd.forecast(network, mixture, **options).accuracy == pytest.approx(
+        nsd.forecast(TWO, mixture, **options).accuracy, abs=1e-6
+    )
+    with pytest.raises(InputError, match="no forecast at finite width"):
+        nsd.forecast(TWO, mixture, width=300, **options)
+
+
 def test_a_cell_is_matched_by_an_explicit_network() -> None:
     m = nsd.match(TWO, tau0=1.0, kind="ck")
     assert m.exact

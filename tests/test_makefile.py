@@ -24,7 +24,9 @@ def python(path: Path, version: str) -> Path:
 
 def setup(venv: Path, *options: str, **environment: str) -> subprocess.CompletedProcess[str]:
     command = ["make", "--no-print-directory", "setup", f"VENV={venv}", *options]
-    plain = {name: value for name, value in os.environ.items() if name not in ("MAKEFLAGS", "MFLAGS", "PYTHON")}
+    # as if called from a shell, even where `make test` runs this
+    own = ("MAKEFLAGS", "MFLAGS", "MAKELEVEL", "MAKEOVERRIDES", "PYTHON", "VENV", "EXTRAS")
+    plain = {name: value for name, value in os.environ.items() if name not in own}
     return subprocess.run(command, cwd=ROOT, env={**plain, **environment}, capture_output=True, text=True, check=False)
 
 
