@@ -19,7 +19,10 @@ ROOT = Path(__file__).resolve().parents[1]
 NUMERICAL = (
     *sorted(str(path.relative_to(ROOT)) for path in (ROOT / "tests").glob("test_kernels_*.py")),
     *sorted(str(path.relative_to(ROOT)) for path in (ROOT / "tests").glob("test_conv*.py")),
-    *(f"tests/test_{name}.py" for name in ("gaussian", "coefficients", "equivalents", "spectrum", "matching")),
+    *(
+        f"tests/test_{name}.py"
+        for name in ("gaussian", "coefficients", "equivalents", "spectrum", "matching", "sphere", "one_layer")
+    ),
     "tests/learn",
     "tests/solvers",
     "tests/scale/test_stored.py",
