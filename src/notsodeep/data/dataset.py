@@ -114,7 +114,8 @@ class Data:
             share, rows = test_share or _SHARE, np.arange(len(self.X))
             if math.ceil(share * len(rows)) == len(rows):
                 raise InputError(f"test_share={share!r} leaves none of the {len(rows)} samples to train on; pass less")
-            stream = seeded(seed)
+            # all that scikit-learn takes; NumPy takes any number
+            stream = seeded(seed if isinstance(seed, np.random.Generator) else count(seed, "seed", 0) % 2**32)
             try:
                 classes = self.labels if stratify else None
                 kept, held = train_test_split(rows, test_size=share, random_state=stream, stratify=classes)
