@@ -123,7 +123,8 @@ class SphereMatch:
     tau0 : float
         The norm of the rows.
     distance : float
-        sup_t |k̂(t) − k(t)|/k(1) over all cosines.
+        sup_t |k̂(t) − k(t)|/k(1) over all cosines: the largest on a fine grid plus a term for the derivative, which is
+        sampled between its points.
     fourth : float
         E[σ⁴]/E[σ²]²: how much a finite layer fluctuates.
     reference : DEQ or Explicit
