@@ -5,6 +5,9 @@ can be written, or others can write there too, a private directory among the tem
 file, or one of another user, is a miss and is written anew: every file ends in the SHA-256 of its content, which is
 checked before anything is unpickled. A change in any file of ``kernels`` makes all of them stale: loops contain those
 that they call.
+
+Ctrl-C waits for the compiler. Numba calls Python from inside LLVM and loses an exception there: the loop is then left
+without its code, and the process ends in a ``RuntimeError`` or by a segmentation fault.
 """
 
 from __future__ import annotations
@@ -24,6 +27,8 @@ from typing import Any
 import numba
 from numba.core.caching import FunctionCache, IndexDataCacheFile, NullCache
 
+from notsodeep import interrupt
+
 __all__ = ["jit"]
 
 _settings: Any = numba.config
@@ -37,6 +42,7 @@ def jit(**options: Any) -> Callable[[Callable[..., Any]], Any]:
         compiled = numba.njit(**options)(function)
         if hasattr(compiled, "_cache"):  # not under NUMBA_DISABLE_JIT
             compiled._cache = _cache(function)
+            compiled.compile = interrupt.deferred()(compiled.compile)
         return compiled
 
     return decorate

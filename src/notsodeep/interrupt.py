@@ -1,7 +1,10 @@
-"""Ctrl-C while the command line is still importing: one line and exit code 130, no traceback.
+"""Ctrl-C where Python's own answer is not good enough.
 
-The package imports this module before all others, and it imports little itself: until its last line, Ctrl-C ends in a
-traceback. In a process that is not its own command, it does nothing.
+While the command line is still importing, Ctrl-C is one line and exit code 130, no traceback. The package imports this
+module before all others, and it imports little itself: until its last line, Ctrl-C ends in a traceback. In a process
+that is not its own command, nothing of this happens.
+
+While code runs that must not be left halfway, Ctrl-C waits (``deferred``).
 """
 
 from __future__ import annotations
@@ -9,9 +12,14 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from itertools import pairwise
+from types import FrameType
+from typing import Any
 
-__all__ = ["STATUS", "release"]
+__all__ = ["STATUS", "deferred", "release"]
 
 STATUS = 128 + signal.SIGINT
 
@@ -20,6 +28,35 @@ def release() -> None:
     """Let Ctrl-C raise KeyboardInterrupt again: the command line can answer it now."""
     if signal.getsignal(signal.SIGINT) is _end:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@contextmanager
+def deferred() -> Iterator[None]:
+    """Answer Ctrl-C when the block has ended; a second one is answered at once."""
+    answer = signal.getsignal(signal.SIGINT)
+    foreign = threading.current_thread() is not threading.main_thread()  # signals never come to such a thread
+    if foreign or isinstance(answer, _Wait) or not callable(answer):
+        yield
+        return
+    wait = _Wait(answer)
+    signal.signal(signal.SIGINT, wait)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, answer)
+        if wait.pressed == 1:
+            answer(signal.SIGINT, None)
+
+
+class _Wait:
+    def __init__(self, answer: Callable[[int, FrameType | None], Any]) -> None:
+        self.answer = answer
+        self.pressed = 0
+
+    def __call__(self, number: int, frame: FrameType | None) -> None:
+        self.pressed += 1
+        if self.pressed > 1:
+            self.answer(number, frame)
 
 
 def _end(*_: object) -> None:
