@@ -1,6 +1,6 @@
 """Shared by the benchmarks: fair timing, the machine, and where results go.
 
-A benchmark is a script named after the claim it defends, ``benchmarks/<claim>.py``::
+A benchmark is a script named after its question, not after an answer that may be refuted::
 
     AREA = "kernels"
 

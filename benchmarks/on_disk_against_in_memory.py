@@ -17,7 +17,7 @@ from typing import Any
 
 import common
 import numpy as np
-from kernel_cost_and_memory_are_quadratic import resident
+from kernel_cost_by_samples import resident
 from kernel_reference import samples
 
 import notsodeep as nsd

@@ -16,7 +16,7 @@ from typing import Any
 
 import common
 import numpy as np
-from beats_neural_tangents import Peer, environment
+from deq_ntk_against_neural_tangents import Peer, environment
 
 import notsodeep as nsd
 from notsodeep.kernels.conv import ConvBlocks

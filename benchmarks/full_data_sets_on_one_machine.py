@@ -1,7 +1,7 @@
 """The kernel machines of [FK20] on whole image data sets.
 
 Each record is one process and one file, ``benchmarks/records/<record>.json``; what is there is not done again.
-Print one record: ``python benchmarks/full_data_sets_fit_one_machine.py --record mnist``.
+Print one record: ``python benchmarks/full_data_sets_on_one_machine.py --record mnist``.
 """
 
 from __future__ import annotations

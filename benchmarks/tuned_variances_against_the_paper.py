@@ -13,7 +13,7 @@ import sys
 import time
 
 import common
-from full_data_sets_fit_one_machine import FK20, RECORDS, accuracy_and_cost, images, left_out, measured, percent
+from full_data_sets_on_one_machine import FK20, RECORDS, accuracy_and_cost, images, left_out, measured, percent
 
 AREA = "learn"
 
