@@ -14,9 +14,8 @@ import numpy as np
 import typer
 
 from notsodeep import data as datasets
-from notsodeep import files
 from notsodeep.checks import InputError, choice, count
-from notsodeep.commands.console import DATA, Json, Limit, emit, parse_activation, progress, say, table
+from notsodeep.commands.console import DATA, Json, Limit, emit, new_file, parse_activation, progress, say, table
 from notsodeep.matching import match
 from notsodeep.models import DEQ
 
@@ -43,6 +42,7 @@ def train(
     ] = None,
     checkpoint: Annotated[Path | None, typer.Option(help="Resume from and write this file every epoch.")] = None,
     out: Annotated[Path | None, typer.Option(help="Write the trained network (.safetensors).")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
     certify: Annotated[bool, typer.Option("--certify", help="Check Condition 1 of [Ling23] on two classes.")] = False,
     seed: Annotated[int, typer.Option(help="Of the weights, the split and the order.")] = 0,
     threads: Annotated[int, typer.Option(help="Of PyTorch; small networks are fastest with one.")] = 1,
@@ -68,7 +68,7 @@ def train(
         network = nn.ExplicitNet(match(deq, tau0=1.0).network, *shape, seed=seed)
     targets, targets_test = (np.eye(len(names))[part] if loss == "squared" else part for part in (labels, labels_test))
     if out is not None:
-        files.writable(out, "out")
+        new_file(out, force=force)
     # of fresh weights, hence before training: a network that cannot be certified costs nothing
     certificate = _certify(plain, X, labels, width, seed) if certify else None
     with progress(f"{model} on {source.name}", quiet=json) as report, _later():
@@ -89,7 +89,7 @@ def train(
         )
     accuracy = _accuracy(network, X_test, labels_test)
     if out is not None:
-        nn.save(network, out)
+        nn.save(network, out, new=not force)
     summary: dict[str, Any] = {
         "model": model,
         "description": (deq if model == "deq" else network.explicit).to_dict(),

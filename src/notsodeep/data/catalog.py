@@ -155,6 +155,7 @@ def fetch(name: str, *, cache: str | Path | None = None, force: bool = False, pr
     entry = CATALOG[name]
     if not force and (kept := _kept(entry, cache)) is not None:
         return Fetched(name, entry.path(cache), kept[1])
+    files.writable(entry.path(cache), "cache", parents=True)  # known before the download
     folder = entry.by_hand(cache)
     places = [*([sources.folder(folder)] if folder.is_dir() else []), *entry.sources]
     refusals: list[str] = []

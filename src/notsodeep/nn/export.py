@@ -40,8 +40,10 @@ _SOLVER_OPTIONS = ("solver", "tol", "max_iter", "backward", "backward_solver", "
 _DTYPES = {"float32": torch.float32, "float64": torch.float64}
 
 
-def save(net: DEQNet | ExplicitNet, path: str | Path) -> Path:
+def save(net: DEQNet | ExplicitNet, path: str | Path, *, new: bool = False) -> Path:
     """Write weights and description to one safetensors file; :func:`load` rebuilds the network.
+
+    With `new`, a file that is there already is left alone, and the network gets a free name beside it.
 
     Examples
     --------
@@ -54,7 +56,7 @@ def save(net: DEQNet | ExplicitNet, path: str | Path) -> Path:
     >>> torch.equal(net(torch.ones(1, 3)), again(torch.ones(1, 3)))
     True
     """
-    return files.write(path, packed(net.state_dict(), _FORMAT, describe(net)))
+    return files.write(path, packed(net.state_dict(), _FORMAT, describe(net)), new=new)
 
 
 def load(path: str | Path) -> DEQNet | ExplicitNet:

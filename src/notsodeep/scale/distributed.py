@@ -55,6 +55,10 @@ def connected(client: Any) -> Iterator[Any]:
     distributed = need("distributed")
     if not _ADDRESS.fullmatch(client):  # some others raise in a thread of Dask's, which then hangs at the end
         raise InputError(f"scheduler={client!r} is no address; pass tcp://host:port")
+    if client.startswith(("tls:", "wss:")) and not distributed.Security().get_connection_args("client")["ssl_context"]:
+        raise InputError(
+            f"scheduler={client!r} needs certificates; name them in Dask's configuration (distributed.comm.tls)"
+        )
     try:
         own = distributed.Client(client, timeout=_ANSWER, set_as_default=False)
     except (OSError, ValueError) as error:
