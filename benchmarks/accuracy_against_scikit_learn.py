@@ -75,9 +75,9 @@ def run(quick: bool = False) -> dict:
         for title, (estimator, grid) in contestants().items():
             rows.append({"data": name, "method": title, **compete(estimator, grid, X, y, X_test, y_test, quick)})
     return {
-        "claim": "On the same split, each method tuned by cross-validation on the same training subset, the DEQ-NTK "
-        f"is more accurate than what one would pick from scikit-learn ({TRAIN} training images, grids on {TUNE} of "
-        f"them, {TEST} test images)",
+        "question": "How accurate is the DEQ-NTK beside usual choices from scikit-learn, on the same split, each "
+        f"tuned by cross-validation on the same training subset ({TRAIN} training images, grids on {TUNE} of them, "
+        f"{TEST} test images)?",
         "target": "highest test accuracy on every data set",
         "rows": rows,
         "verdict": judge(rows),

@@ -36,9 +36,9 @@ def run(quick: bool = False) -> dict:
     rate, n = speed(sizes["few"] // 5), 50_000
     hours = (n * (n + 1) / 2 + n * 10_000) / rate / 3600
     return {
-        "claim": "The exact convolutional DEQ-NTK (σ_a² = 0.65, σ_b² = 0.35, 3×3, no pooling) on CIFAR-10 and MNIST: "
-        f"accuracy against the number of training images. At {rate:.0f} pairs per second, all {n} training and 10 000 "
-        f"test images of CIFAR-10 take {hours:.1f} hours",
+        "question": "How does the accuracy of the exact convolutional DEQ-NTK (σ_a² = 0.65, σ_b² = 0.35, 3×3, no "
+        f"pooling) on CIFAR-10 and MNIST grow with the number of training images? At {rate:.0f} pairs per second, all "
+        f"{n} training and 10 000 test images of CIFAR-10 take {hours:.1f} hours",
         "target": f"{PUBLISHED} % with {sizes['draw']} training images, as published, and more with more images",
         "rows": rows,
         "verdict": judge(rows),

@@ -105,7 +105,7 @@ def slopes(quick: bool) -> tuple[float, float]:
 
 
 def run(quick: bool = False) -> dict[str, Any]:
-    """Return the claim, its rows and the verdict."""
+    """Return the question, the rows and the verdict."""
     n, m = (100, 32) if quick else (400, 64)
     X = images(2 * n).astype(np.float32)
     model = nsd.ConvDEQ("normalized_relu", RECURRENT, 1 - RECURRENT)
@@ -135,8 +135,9 @@ def run(quick: bool = False) -> dict[str, Any]:
     met = speed >= PAIRS_TARGET and tensor >= TENSOR_TARGET and slower >= PEER_TARGET and closer
     met = met and error <= 1e-6 and max(abs(positions - 1), abs(pairs - 1)) < 0.2
     return {
-        "claim": "Without pooling the convolutional DEQ-NTK needs one number per position and pair of images (32×32×3, "
-        f"σ_a²={RECURRENT:g}; errors relative to K(x,x))",
+        "question": "Without pooling the convolutional DEQ-NTK needs one number per position and pair of images. How "
+        f"much faster is that than the whole tensor and than neural-tangents (32×32×3, σ_a²={RECURRENT:g}; errors "
+        "relative to K(x,x))?",
         "target": f"≥ {PAIRS_TARGET} pairs/s in float32 to 1e-6; whole tensor ≥ {TENSOR_TARGET:.0e} times slower; "
         f"neural-tangents at depth {DEPTH} ≥ {PEER_TARGET} times slower and less exact; "
         "time linear in positions and pairs",

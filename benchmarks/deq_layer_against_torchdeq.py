@@ -78,7 +78,7 @@ def residual(net: nn.DEQNet, x: Tensor, z: Tensor) -> float:
 
 
 def run(quick: bool = False) -> dict[str, Any]:
-    """Return the claim, its rows and the verdict."""
+    """Return the question, the rows and the verdict."""
     widths = (256, 512, 1024) if quick else (256, 512, 1024, 2048)
     rows: list[dict[str, Any]] = []
     for name, recurrent in (("relu", 0.2), ("tanh", 0.2)):
@@ -110,7 +110,8 @@ def run(quick: bool = False) -> dict[str, Any]:
     loose = max(row["ratio, loosened"] for row in rows)
     honest = all(row["residual"] <= 1.01 * TOL for row in rows)
     return {
-        "claim": "DEQ forward + backward at residual 1e-5 against the fastest solver of torchdeq",
+        "question": "How long do forward + backward of a DEQ take at residual 1e-5, relative to the fastest solver "
+        "of torchdeq?",
         "target": "ratio ≤ 0.8, and no state returned with a residual above the tolerance",
         "rows": rows,
         "verdict": f"{'met' if worst <= 0.8 and honest else 'missed'}: worst ratio {worst:.2f} "

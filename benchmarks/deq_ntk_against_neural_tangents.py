@@ -103,11 +103,11 @@ class Peer:
 
 
 def run(quick: bool = False) -> dict[str, Any]:
-    """Return the claim, its rows and the verdict."""
+    """Return the question, the rows and the verdict."""
     n, p = 500 if quick else 2000, 784
     head = {
-        "claim": f"The equilibrium kernel costs less than a {DEPTH}-layer injected network in neural-tangents and is "
-        f"closer to the exact value (n={n}, p={p}, both compiled; errors relative to √(K_ii K_jj))",
+        "question": f"How much faster and how much more accurate is the equilibrium kernel than a {DEPTH}-layer "
+        f"injected network in neural-tangents (n={n}, p={p}, both compiled; errors relative to √(K_ii K_jj))?",
         "target": f"≥ {TARGET:g} times faster, smaller errors",
     }
     try:

@@ -21,7 +21,7 @@ KIND = "ntk"
 
 
 def run(quick: bool = False) -> dict[str, Any]:
-    """Return the claim, its rows and the verdict."""
+    """Return the question, the rows and the verdict."""
     n = 2000 if quick else 10_000
     relu = nsd.DEQ("relu", recurrent=0.2, input=0.8)
     rows = [
@@ -31,9 +31,9 @@ def run(quick: bool = False) -> dict[str, Any]:
     wrong = [row for row in rows if row["error"] > ERRORS[row["dtype"]]]
     summary = ", ".join(f"p={p}: {max(row['fresh'] for row in rows if row['p'] == p):.2f}" for p in TARGETS)
     return {
-        "claim": f"The DEQ-NTK of {n} samples costs about as much as their Gram matrix `X @ X.T` in NumPy, whatever "
-        "the norms. `fresh` and `into out` are time ratios with new and with existing memory for both sides; "
-        "`error` is relative to √(K_ii K_jj)",
+        "question": f"How long does the DEQ-NTK of {n} samples take, relative to their Gram matrix `X @ X.T` in "
+        "NumPy? `fresh` and `into out` are time ratios with new and with existing memory for both sides; `error` is "
+        "relative to √(K_ii K_jj)",
         "target": "ratio ≤ 1.15 at p=3072, ≤ 1.25 at p=784, ≤ 1.0 at p=64; error ≤ 1e-12 (float64), ≤ 2e-6 (float32)",
         "rows": rows,
         "verdict": f"{'met' if not slow and not wrong else f'missed in {len(slow)} ratios, {len(wrong)} errors'}; "

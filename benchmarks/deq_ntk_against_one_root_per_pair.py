@@ -37,7 +37,7 @@ def by_root(t: float, deq: nsd.DEQ) -> float:
 
 
 def run(quick: bool = False) -> dict[str, Any]:
-    """Return the claim, its rows and the verdict."""
+    """Return the question, the rows and the verdict."""
     n, count = (2000, 200) if quick else (10_000, 2000)
     deq = nsd.DEQ("normalized_relu", recurrent=0.6, input=0.4)
     rows = []
@@ -71,8 +71,8 @@ def run(quick: bool = False) -> dict[str, Any]:
         )
     least = min(row["factor"] for row in rows)
     return {
-        "claim": f"A general root-finder for each pair of {n} samples takes more than an hour for what takes "
-        f"seconds here (extrapolated from {count} pairs)",
+        "question": f"How much faster is the kernel of {n} samples than a general root-finder called for each pair "
+        f"(extrapolated from {count} pairs)?",
         "target": "factor ≥ 10⁴",
         "rows": rows,
         "verdict": f"{'met' if least >= EXPECTED else 'missed'}; factors {least:.0f} to "

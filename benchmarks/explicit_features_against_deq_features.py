@@ -42,8 +42,9 @@ def run(quick: bool = False) -> dict:
             )
     worst = max(row["cost ratio"] for row in rows)
     return {
-        "claim": "At equal distance to the predictions of the exact kernel machine of the DEQ, features of the matched "
-        f"explicit network cost a third of equilibria (digits, {TRAIN} + {TEST} samples, solver tolerance {TOL})",
+        "question": "At equal distance to the predictions of the exact kernel machine of the DEQ, what do random "
+        f"features of the matched explicit network cost, relative to those of the DEQ (digits, {TRAIN} + {TEST} "
+        f"samples, solver tolerance {TOL})?",
         "target": "cost ratio ≤ 1/3 at every width",
         "rows": rows,
         "verdict": f"{'met' if worst <= 1 / 3 else 'missed'}: at most {worst:.2f}",

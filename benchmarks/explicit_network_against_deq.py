@@ -23,7 +23,7 @@ SAMPLES = 1024
 
 
 def run(quick: bool = False) -> dict[str, Any]:
-    """Return the claim, its rows and the verdict."""
+    """Return the question, the rows and the verdict."""
     widths = (32, 128, 512) if quick else (32, 128, 512, 2048, 4096)
     samples = 256 if quick else SAMPLES
     generator = torch.Generator().manual_seed(0)
@@ -66,7 +66,8 @@ def run(quick: bool = False) -> dict[str, Any]:
     training = [row["epoch speedup"] for row in rows]
     slower = min(min(forward), min(training)) <= 1
     return {
-        "claim": "The matched explicit network is faster than a batched DEQ of equal width at tolerance 1e-4",
+        "question": "How much faster is the matched explicit network than a batched DEQ of equal width at tolerance "
+        "1e-4?",
         "target": "speedup > 1 everywhere ([Ling24]: 2–3 inference, 20–300 training, against its own DEQ)",
         "rows": rows,
         "verdict": f"{'missed' if slower else 'met'}: inference {min(forward):.1f}–{max(forward):.1f} times, "

@@ -52,7 +52,7 @@ def measure(backward: str, iterations: int, width: int, batch: int) -> tuple[flo
 
 
 def run(quick: bool = False) -> dict[str, Any]:
-    """Return the claim, its rows and the verdict."""
+    """Return the question, the rows and the verdict."""
     width, batch = (256, 256) if quick else (512, 512)
     rows: list[dict[str, Any]] = []
     for iterations in (4, 16) if quick else (4, 8, 16, 32):
@@ -66,7 +66,8 @@ def run(quick: bool = False) -> dict[str, Any]:
     more = rows[-1]["iterations"] / rows[0]["iterations"]
     flat = growth["implicit"] < 1.01 and growth["unrolled"] > 2
     return {
-        "claim": "Memory of the implicit backward pass does not depend on the number of iterations; unrolled, it grows",
+        "question": "How does the memory of the backward pass grow with the number of iterations, implicit and "
+        "unrolled?",
         "target": "implicit flat within 1 %",
         "rows": rows,
         "verdict": f"{'met' if flat else 'missed'}: {more:.0f} times the iterations keep "

@@ -61,7 +61,7 @@ def slope(rows: list[dict[str, Any]], key: str) -> float:
 
 
 def run(quick: bool = False) -> dict[str, Any]:
-    """Return the claim, its rows and the verdict."""
+    """Return the question, the rows and the verdict."""
     sizes, repeats = (SIZES[:4], 3) if quick else (SIZES, 4)
     rows = []
     for n in sizes:
@@ -71,8 +71,7 @@ def run(quick: bool = False) -> dict[str, Any]:
     worst = max(row["beyond output MB"] for row in rows)
     met = 1.8 <= time <= 2.2 and 1.8 <= memory <= 2.2 and worst <= ALLOWANCE
     return {
-        "claim": f"Time and memory grow with the square of the number of samples (p={FEATURES}, float64), "
-        "and hardly anything but the output is kept",
+        "question": f"How do time and memory grow with the number of samples (p={FEATURES}, float64)?",
         "target": f"slopes 2 ± 0.2 in log–log from n={LARGE} on; peak memory ≤ output + {ALLOWANCE:g} MB",
         "rows": rows,
         "verdict": f"{'met' if met else 'missed'}; slopes {time:.2f} (time) and {memory:.2f} (memory), "

@@ -95,8 +95,8 @@ def run(quick: bool = False) -> dict[str, Any]:
     most = max(row["peak MB"] for row in rows if row["peak MB"] is not None)
     met = worst <= OVERHEAD and most <= PEAK
     return {
-        "claim": "A kernel, or a whole linear system, kept on disk (page cache warm) costs little more time than the "
-        "library's own in memory.",
+        "question": "How much longer does a kernel, or a whole linear system, take on disk (page cache warm) than in "
+        "memory?",
         "target": f"≤ {OVERHEAD}× at n = 20 000 with a warm page cache; at most {PEAK:.0f} MB up to n = 40 000",
         "rows": rows,
         "verdict": f"{'met' if met else 'missed'}: {worst:.2f}×, {most:.0f} MB",

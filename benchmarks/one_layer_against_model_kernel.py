@@ -98,8 +98,9 @@ def run(quick: bool = False) -> dict[str, Any]:
             )
     met = largest["ck"] <= 1e-9 and largest["ntk"] <= 1e-8
     return {
-        "claim": "One hidden layer has the kernel of the model on rows of equal norm: relative spectral distances, and "
-        "those of finite networks to the exact CK on digits (in brackets: without the mean).",
+        "question": "How far is the kernel of one hidden layer from that of the model on rows of equal norm? "
+        "Relative spectral distances, and those of finite networks to the exact CK on digits (in brackets: without "
+        "the mean).",
         "target": "≤ 1e-9 (ck, nngp) and ≤ 1e-8 (tangent kinds) for the series",
         "rows": rows,
         "verdict": "met" if met else f"missed: {largest['ck']:.1e} and {largest['ntk']:.1e} at the worst",

@@ -50,7 +50,8 @@ def run(quick: bool = False) -> dict[str, Any]:
             )
     met = all(row["designed / relu"] <= 2 for row in rows)
     return {
-        "claim": "One layer with the designed activation costs at most twice a relu layer of the same width.",
+        "question": "How long does one layer with the designed activation take, relative to a relu layer of the same "
+        "width?",
         "target": "≤ 2×",
         "rows": rows,
         "verdict": "met" if met else "missed",

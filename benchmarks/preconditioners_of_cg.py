@@ -25,7 +25,7 @@ KINDS = ("none", "equivalent", "nystrom", "both")
 
 
 def run(quick: bool = False) -> dict[str, Any]:
-    """Return the claim, its rows and the verdict."""
+    """Return the question, the rows and the verdict."""
     source, n = ("digits", 1500) if quick else ("mnist", 8000)
     loaded = data.load(source)
     X = loaded.X[:n].astype(np.float64)
@@ -38,9 +38,9 @@ def run(quick: bool = False) -> dict[str, Any]:
     columns = {row["preconditioner"]: row["steps, separate columns"] for row in rows}
     met = columns["equivalent"] <= TRIAL and steps["both"] < min(steps["equivalent"], steps["nystrom"])
     return {
-        "claim": f"The model's own high-dimensional equivalent preconditions conjugate gradients on {n} samples of "
-        f"{source} (relative residual {TOLERANCE:g}, ten targets, no ridge); "
-        "with landmarks on top fewer iterations are needed than with either",
+        "question": f"How many iterations do conjugate gradients need on {n} samples of {source} with each "
+        "preconditioner: the model's high-dimensional equivalent, landmarks, or both (relative residual "
+        f"{TOLERANCE:g}, ten targets, no ridge)?",
         "target": f"≤ {TRIAL} iterations with the equivalent, column by column; both together fewer than either",
         "rows": rows,
         "verdict": f"{'met' if met else 'missed'}: column by column {columns['none']} iterations alone, "

@@ -133,7 +133,7 @@ def run(quick: bool = False) -> dict[str, Any]:
     worst = max(abs(np.log(row["measured / predicted"])) for row in rows)
     met = worst <= np.log1p(TOLERANCE)
     return {
-        "claim": "Rates of single tiles predict the time of whole kernels, products and factors.",
+        "question": "How well do rates of single tiles predict the time of whole kernels, products and factors?",
         "target": f"within a factor of {1 + TOLERANCE}",
         "rows": rows,
         "verdict": f"{'met' if met else 'missed'}: within a factor of {np.exp(worst):.2f}",

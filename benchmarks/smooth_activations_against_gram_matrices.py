@@ -24,7 +24,7 @@ KIND = "ntk"
 
 
 def run(quick: bool = False) -> dict[str, Any]:
-    """Return the claim, its rows and the verdict."""
+    """Return the question, the rows and the verdict."""
     n, p = 2000 if quick else 10_000, 784
     rows = [
         measure(name, n, p, dtype, rows, quick)
@@ -37,8 +37,8 @@ def run(quick: bool = False) -> dict[str, Any]:
     }
     accurate = all(row["error"] <= ERRORS[row["dtype"]] for row in rows)
     return {
-        "claim": f"With a smooth activation and samples of unequal norms the DEQ-NTK costs a few Gram matrices "
-        f"(n={n}, p={p}, norms log-normal, mostly between 0.4 and 2.6)",
+        "question": "How long does the DEQ-NTK with a smooth activation and samples of unequal norms take, relative "
+        f"to a Gram matrix (n={n}, p={p}, norms log-normal, mostly between 0.4 and 2.6)?",
         "target": f"ratio ≤ {TARGET:g}; error ≤ 1e-12 (float64), ≤ 2e-6 (float32)",
         "rows": rows,
         "verdict": f"{'met' if max(worst.values()) <= TARGET and accurate else 'missed'}; worst ratio "

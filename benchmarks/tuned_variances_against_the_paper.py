@@ -44,9 +44,10 @@ def run(quick: bool = False) -> dict:
         row["± 95 %"] = f"{100 * interval(row['test accuracy']):.2f}"
         row |= {key: percent(row[key]) for key in ("published", "held-out accuracy", "test accuracy")}
     return {
-        "claim": f"Machines whose variances and ridge were chosen on training images alone ({FOLDS}-fold "
-        f"cross-validation of {len(GRID)} settings on {SUBSET} images, then the best for each σ_a² with {TRAIN} images "
-        f"and {HELD_OUT} others held out), fitted to whole data sets; ± is the 95 % interval of {TESTS} test images",
+        "question": "How accurate are machines whose variances and ridge were chosen on training images alone "
+        f"({FOLDS}-fold cross-validation of {len(GRID)} settings on {SUBSET} images, then the best for each σ_a² with "
+        f"{TRAIN} images and {HELD_OUT} others held out), fitted to whole data sets? ± is the 95 % interval of "
+        f"{TESTS} test images",
         "target": "more than the best accuracy of [FK20]",
         "rows": rows,
         "verdict": f"{'met' if gains and min(gains.values()) > 0 else 'missed'}: "

@@ -82,7 +82,7 @@ def run(quick: bool = False) -> dict[str, Any]:
     ]
     gain, floor = rows[1]["kernel speed"], rows[1]["bare products speed"]
     return {
-        "claim": "Two workers compute a kernel nearly twice as fast as one.",
+        "question": "How much faster do two workers compute a kernel than one?",
         "target": f"≥ {TARGET}×",
         "rows": rows,
         "verdict": f"{'met' if gain >= TARGET else 'missed'}: {gain:.2f}×; bare matrix products gain {floor:.2f}×",

@@ -30,7 +30,7 @@ def render(results: list[Mapping[str, Any]]) -> str:
 def _section(result: Mapping[str, Any]) -> str:
     parts = [
         f"## {result['name'].replace('_', ' ')}",
-        result["claim"],
+        result["question"],
         f"Target: {result['target']}. **{result['verdict']}**",
         table(result["rows"]),
         f"<sub>{_machine(result)}</sub>",

@@ -140,7 +140,8 @@ def render(results: Mapping[str, Mapping[str, Any]]) -> str:
     ):
         if name in results:
             found = results[name]
-            page += f"\n## {title}\n\n{found['claim']} {_sentence(found['verdict'])}.\n\n{table(found['rows'])}\n"
+            answer = f"Target: {found['target']}. {_sentence(found['verdict'])}."
+            page += f"\n## {title}\n\n{found['question']} {answer}\n\n{table(found['rows'])}\n"
     return page
 
 

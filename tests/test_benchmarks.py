@@ -13,7 +13,7 @@ from notsodeep.commands import bench as command
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULT = {
-    "claim": "Counting is quick.",
+    "question": "How long does counting take?",
     "target": "≤ 2×",
     "rows": [{"n": 10, "ratio": 1.2345, "note": "a|b"}, {"n": 20, "ratio": 12345.6, "note": None}],
     "verdict": "met",
@@ -80,7 +80,7 @@ SCRIPT = """
 AREA = "counting"
 import common
 def run(quick=False):
-    return {"claim": "c", "target": "t", "rows": [{"quick": quick}], "verdict": "met"}
+    return {"question": "c", "target": "t", "rows": [{"quick": quick}], "verdict": "met"}
 if __name__ == "__main__":
     common.main(__file__, run)
 """
@@ -122,7 +122,7 @@ def test_results_are_utf8_whatever_the_console_speaks(
     for name, value in (("PYTHONUTF8", "0"), ("PYTHONIOENCODING", "cp1252"), ("LC_ALL", "C")):
         monkeypatch.setenv(name, value)
     command.bench(["counting"], json=True)
-    assert json.loads(capfd.readouterr().out)[0]["claim"] == "σ ≤ 2×"
+    assert json.loads(capfd.readouterr().out)[0]["question"] == "σ ≤ 2×"
     assert "σ ≤ 2×" in (checkout / "BENCHMARKS.md").read_text(encoding="utf-8")
 
 

@@ -64,5 +64,5 @@ def test_samples_are_what_they_say() -> None:
 )
 def test_benchmark_runs(name: str) -> None:
     result: dict[str, Any] = importlib.import_module(name).run(quick=True)
-    assert {"claim", "target", "rows", "verdict"} <= set(result)
+    assert {"question", "target", "rows", "verdict"} <= set(result)
     assert all(row.keys() == result["rows"][0].keys() for row in result["rows"])

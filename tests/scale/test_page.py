@@ -17,7 +17,8 @@ ROOT = Path(__file__).resolve().parents[2]
 pytestmark = pytest.mark.usefixtures("benchmarks")
 RATES = {"compute": 0.1, "diagonal": 0.07, "write": 0.02, "read": 0.01, "multiply": 0.005, "update": 0.2, "solve": 0.3}
 MEASURED = {
-    "claim": "c.",
+    "question": "c.",
+    "target": "t",
     "verdict": "met: well",
     "rows": [{"n": 10, "predicted s": 1.0, "measured s": 1.1}],
     "rates": {"float32": RATES, "float64": RATES},
@@ -45,7 +46,7 @@ def test_predictions_follow_the_rates() -> None:
     text = page.render(
         {
             "scaling_model_against_measured": MEASURED,
-            "random_features_against_exact_kernel": {**MEASURED, "claim": "Later."},
+            "random_features_against_exact_kernel": {**MEASURED, "question": "Later."},
         }
     )
     assert "| 100,000 | 1 | 0.0421 | 20 |" in text
@@ -82,5 +83,5 @@ def test_the_code_on_the_page_runs(
 )
 def test_benchmark_runs(name: str) -> None:
     result: dict[str, Any] = importlib.import_module(name).run(quick=True)
-    assert {"claim", "target", "rows", "verdict"} <= set(result)
+    assert {"question", "target", "rows", "verdict"} <= set(result)
     assert all(row.keys() == result["rows"][0].keys() for row in result["rows"])
