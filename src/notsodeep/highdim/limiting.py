@@ -22,7 +22,7 @@ __all__ = ["Spectrum", "spectrum"]
 
 Array: TypeAlias = NDArray[Any]
 
-_ACCEPTABLE = 0.1  # relative error of an outlier that is passed over in silence
+_ACCEPTABLE = 0.1  # relative error of an outlier that raises no warning
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,7 +65,7 @@ class Spectrum:
     _resolvent: Resolvent = field(repr=False)
 
     def density(self, x: ArrayLike) -> Array:
-        """Density of the continuous part at any x, solved there and not interpolated."""
+        """Density of the continuous part at any x, computed there, not interpolated."""
         points = np.atleast_1d(np.asarray(x, dtype=np.float64))
         result = np.zeros_like(points)
         inside = ((points[..., None] > self.support[:, 0]) & (points[..., None] < self.support[:, 1])).any(axis=-1)
@@ -75,7 +75,7 @@ class Spectrum:
         return result.reshape(np.shape(x))
 
     def cdf(self, x: ArrayLike) -> Array:
-        """Share of the eigenvalues ≤ x, outliers aside."""
+        """Fraction of the eigenvalues ≤ x, without outliers."""
         points = np.asarray(x, dtype=np.float64)
         total = np.interp(points, self.x, self._cumulative, left=0.0) if self.x.size else np.zeros_like(points)
         for location, mass in self.atoms:
@@ -94,7 +94,7 @@ class Spectrum:
 def spectrum(
     model: DEQ | DeepDEQ | Explicit, stats: Statistics, kind: str = "ck", n: int | None = None, p: int | None = None
 ) -> Spectrum:
-    """Limiting eigenvalue density and outliers of a kernel, straight from the mixture statistics.
+    """Limiting eigenvalue density and outliers of a kernel, computed from the mixture statistics.
 
     The bulk is the law of c₁λ + δ with λ the eigenvalues of the noise Gram matrix WWᵀ, from
     its deterministic equivalent. An outlier is a root, outside the bulk, of
@@ -104,12 +104,12 @@ def spectrum(
     where UBUᵀ is the low-rank part together with the cross terms of the means.
     Small groups of strong directions of C° appear as narrow intervals of the support.
 
-    All of this supposes that ‖x‖² is nearly the same for all samples: no direction of C° has a sizeable share of its
-    trace, and neither means nor class variances move E‖x‖² of a class far from τ₀². What the theory leaves out to
-    first order is estimated from the statistics; with S = d log c₁/d log τ₀² it is x/(1 + 2x), x = 2|S|‖C°‖/tr C°,
-    along the strongest direction. Measured on spikes and power laws, shares 0.02 to 0.4: tanh with σ_a² = 0.2, σ_b² =
-    0.8 was 2 to 25 % off, which the estimate met within a third; relu, with S = 0, was off by 1 %. Where an error
-    above 10 % is expected the call raises an :class:`~notsodeep.checks.AssumptionWarning` and keeps the reasons in
+    The theory assumes that ‖x‖² is nearly the same for all samples: no direction of C° has a sizeable share of its
+    trace, and neither means nor class variances move E‖x‖² of a class far from τ₀². The first-order error of the
+    theory is estimated from the statistics: with S = d log c₁/d log τ₀² it is x/(1 + 2x), x = 2|S|‖C°‖/tr C°, along
+    the strongest direction. On spikes and power laws with shares from 0.02 to 0.4, tanh with σ_a² = 0.2, σ_b² = 0.8
+    was 2 to 25 % off, and the estimate agreed within a third; relu, with S = 0, was off by 1 %. If the expected error
+    is above 10 %, the call raises an :class:`~notsodeep.checks.AssumptionWarning` and keeps the reasons in
     ``caveats``.
 
     Parameters
@@ -148,7 +148,7 @@ def spectrum(
     caveats = () if weights.c1 <= 1e-14 * weights.d else _caveats(model, stats, kind, directions, features)
     if caveats:
         warn_assumption(f"the spectrum may be far off, because {'; and '.join(caveats)}")
-    if weights.c1 <= 1e-14 * weights.d:  # no linear part: everything is δ and the low rank
+    if weights.c1 <= 1e-14 * weights.d:  # no linear part: only δ and the low rank are left
         empty = np.empty(0)
         values = shift + low_rank.plain_eigenvalues()
         return Spectrum(
@@ -203,10 +203,10 @@ def _caveats(
 
 
 def _class_error(stats: Statistics, weights: FourNumbers, gram: Array, change: float) -> tuple[float, Array]:
-    """How far off the classes' own eigenvalue and the edge of the bulk are expected to be, and E‖x‖² of each class.
+    """Expected errors of the classes' own eigenvalue and of the bulk's edge, and E‖x‖² of each class.
 
-    The theory has c₁ μ_a·μ_b/p + (c₂ t_a t_b + c₃ T_ab)/p between classes. What it leaves out first: c₁ at the norms
-    of the classes, their means as part of these norms, and the squares of μ_a·μ_b/p.
+    The theory has c₁ μ_a·μ_b/p + (c₂ t_a t_b + c₃ T_ab)/p between classes. Its leading omissions are the dependence of
+    c₁ on the norms of the classes, the contribution of the means to these norms, and the squares of μ_a·μ_b/p.
     """
     c1, c2, c3, _ = weights
     spread, mean = stats.t / math.sqrt(stats.p), np.diag(gram)
@@ -259,7 +259,7 @@ def _support(resolvent: Resolvent, per_decade: int) -> Array:
 
 
 def _strong_directions(resolvent: Resolvent) -> Array:
-    """Where the eigenvalues of a few strong directions of C° are expected, so that the scan meets them."""
+    """Expected eigenvalues of a few strong directions of C°, so that the scan does not miss them."""
     pooled = resolvent.loads @ resolvent.variances  # n/p · λ
     order = np.argsort(pooled)[::-1][:60]
     seeds = []
@@ -390,13 +390,13 @@ class _LowRank:
 
 
 def _gaps(edges: Array, bound: float, atom: bool) -> Array:
-    """The complement of the support in [−bound, bound], a hair off every edge."""
+    """The complement of the support in [−bound, bound], slightly away from every edge."""
     hair = 1e-6
     first = edges[0, 0]
     gaps = []
     if first <= 0:  # a hard edge
         gaps.append((-bound, -hair * edges[0, 1]))
-    elif atom:  # what comes closer to the atom cannot be told from it
+    elif atom:  # anything closer to the atom cannot be distinguished from it
         gaps += [(-bound, -1e-4 * first), (1e-4 * first, first * (1 - hair))]
     else:
         gaps.append((-bound, first * (1 - hair)))

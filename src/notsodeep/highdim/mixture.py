@@ -78,7 +78,7 @@ class Mixture:
         return int(self.means.shape[0])
 
     def sample(self, n: int, seed: int | np.random.Generator = 0) -> tuple[Array, Array]:
-        """Draw n samples, classes in order, as many of each as their proportions say (largest remainder).
+        """Draw n samples, sorted by class, with class sizes from the proportions (largest remainder).
 
         Returns
         -------
@@ -153,7 +153,7 @@ class Mixture:
 
     @cached_property
     def population(self) -> Population:
-        """Means and covariances as the fixed points of a forecast need them; factorised once."""
+        """Means and covariances for the fixed points of a forecast; factorised once."""
         return population_of(self.covariances, self.means)
 
     def _index(self, labels: Any, n: int) -> Array:
