@@ -84,7 +84,7 @@ def _run(script: Path, quick: bool) -> dict[str, Any]:
 
 
 def _python(*arguments: str | Path, check: bool, **options: Any) -> subprocess.CompletedProcess[str]:
-    """Run a script whose text is UTF-8, whatever the console speaks."""
+    """Run a script with UTF-8 input and output, whatever the encoding of the console."""
     environment = {**os.environ, "PYTHONUTF8": "1", "PYTHONIOENCODING": "utf-8"}
     command = [sys.executable, *map(str, arguments)]
     return subprocess.run(command, encoding="utf-8", env=environment, check=check, **options)

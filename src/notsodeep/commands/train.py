@@ -59,7 +59,7 @@ def train(
     source, names = datasets.subsample(datasets.load(data), limit).split(test_share, seed=seed).prepared().numbered()
     X, labels, X_test, labels_test = source.parts
     plain = DEQ(parse_activation(activation, param or []), recurrent, input)
-    deq = plain.centered(1.0)  # the match speaks of it: both models then compute nearly the same kernel
+    deq = plain.centered(1.0)  # the match approximates the centred model: both then have nearly the same kernel
     shape = (X.shape[1], width, len(names))
     network: Any
     if model == "deq":
@@ -69,7 +69,7 @@ def train(
     targets, targets_test = (np.eye(len(names))[part] if loss == "squared" else part for part in (labels, labels_test))
     if out is not None:
         new_file(out, force=force)
-    # of fresh weights, hence before training: a network that cannot be certified costs nothing
+    # certificate of the initial weights, before training: a network that cannot be certified fails at once
     certificate = _certify(plain, X, labels, width, seed) if certify else None
     with progress(f"{model} on {source.name}", quiet=json) as report, _later():
         history = nn.fit(
@@ -124,7 +124,7 @@ def train(
 
 @contextmanager
 def _later() -> Iterator[None]:
-    """Hold warnings back until the block has ended well; if it fails, its error says what went wrong."""
+    """Show warnings only after the block has succeeded; if it fails, its error is enough."""
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("default")
         yield
