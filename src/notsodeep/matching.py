@@ -32,6 +32,7 @@ from notsodeep.cells import DeepDEQ
 from notsodeep.checks import InputError, choice, count, matrix, positive
 from notsodeep.gaussian import moments
 from notsodeep.highdim.four_numbers import FourNumbers, coefficients
+from notsodeep.highdim.mixture import Mixture, statistics_of
 from notsodeep.highdim.statistics import Statistics
 from notsodeep.kinds import Kind
 from notsodeep.models import DEQ, Explicit
@@ -171,7 +172,7 @@ class Match:
 def match(
     model: DEQ | DeepDEQ | Explicit,
     tau0: float | None = None,
-    stats: Statistics | None = None,
+    stats: Statistics | Mixture | None = None,
     kind: str = "ck",
     family: str | None = None,
     depth: int | None = None,
@@ -186,7 +187,7 @@ def match(
 def match(
     model: DEQ | DeepDEQ | Explicit,
     tau0: float | None = None,
-    stats: Statistics | None = None,
+    stats: Statistics | Mixture | None = None,
     kind: str = "ck",
     *,
     on: str,
@@ -198,7 +199,7 @@ def match(
 def match(
     model: DEQ | DeepDEQ | Explicit,
     tau0: float | None = None,
-    stats: Statistics | None = None,
+    stats: Statistics | Mixture | None = None,
     kind: str = "ck",
     family: str | None = None,
     depth: int | None = None,
@@ -216,7 +217,7 @@ def match(
     ----------
     model : DEQ, DeepDEQ or Explicit
         The model to replace; an Explicit may be compressed to fewer layers [Gu22].
-    tau0, stats : float, or Statistics
+    tau0, stats : float, or Statistics or Mixture
         τ₀ of the data, given directly or through its statistics.
     kind : str
         The kernel to keep. ``"ck"`` and ``"nngp"`` are matched by the CK of the network; for
@@ -280,9 +281,7 @@ def match(
         return _closer(model, kind, kinks, X)
     if X is not None:
         tau0 = sphere_norm(X, model) if on == "sphere" else _root_mean_square(X)
-    if stats is not None and not isinstance(stats, Statistics):
-        raise InputError(f"stats={stats!r} must come from Mixture.statistics or estimate_statistics")
-    tau0 = positive(tau0, "tau0") if stats is None else stats.tau0
+    tau0 = positive(tau0, "tau0") if stats is None else statistics_of(stats).tau0
     if on == "sphere":
         return match_on_sphere(model, tau0, kind, kinks)
     kind = choice(kind, model.kinds, "kind")

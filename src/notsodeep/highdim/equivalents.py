@@ -14,6 +14,7 @@ from scipy.sparse.linalg import LinearOperator
 from notsodeep.cells import DeepDEQ
 from notsodeep.checks import InputError, matrix, nonnegative, warn_convergence
 from notsodeep.highdim.four_numbers import FourNumbers, coefficients
+from notsodeep.highdim.mixture import statistics_of
 from notsodeep.highdim.statistics import Statistics
 from notsodeep.models import DEQ, Explicit
 
@@ -179,8 +180,7 @@ def equivalent(model: DEQ | DeepDEQ | Explicit, X: ArrayLike, stats: Statistics,
     ((300, 300), True)
     """
     samples = matrix(X, "X")
-    if not isinstance(stats, Statistics):
-        raise InputError(f"stats={stats!r} must come from Mixture.statistics or estimate_statistics")
+    stats = statistics_of(stats)
     V = stats.low_rank
     if samples.shape != (V.shape[0], stats.p):
         raise InputError(

@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from notsodeep.cells import DeepDEQ
 from notsodeep.checks import InputError, count, warn_assumption, warn_convergence
 from notsodeep.highdim.four_numbers import FourNumbers, coefficients
+from notsodeep.highdim.mixture import Mixture, statistics_of
 from notsodeep.highdim.population import Directions
 from notsodeep.highdim.resolvent import Resolvent
 from notsodeep.highdim.statistics import Statistics
@@ -92,7 +93,11 @@ class Spectrum:
 
 
 def spectrum(
-    model: DEQ | DeepDEQ | Explicit, stats: Statistics, kind: str = "ck", n: int | None = None, p: int | None = None
+    model: DEQ | DeepDEQ | Explicit,
+    stats: Statistics | Mixture,
+    kind: str = "ck",
+    n: int | None = None,
+    p: int | None = None,
 ) -> Spectrum:
     """Limiting eigenvalue density and outliers of a kernel, computed from the mixture statistics.
 
@@ -115,7 +120,7 @@ def spectrum(
     Parameters
     ----------
     model : DEQ, DeepDEQ or Explicit
-    stats : Statistics
+    stats : Statistics or Mixture
         Of a mixture, with or without samples, or estimated from data.
     kind : str
         As in ``equivalent``.
@@ -127,14 +132,13 @@ def spectrum(
     >>> import numpy as np, notsodeep as nsd
     >>> means = np.zeros((2, 400)); means[0, 0], means[1, 1] = 4, 4
     >>> mix = nsd.Mixture(means, covariances=[1.0, 1.2], proportions=[0.5, 0.5])
-    >>> s = nsd.spectrum(nsd.DEQ("relu", recurrent=0.2, input=0.8), mix.statistics(), n=500)
+    >>> s = nsd.spectrum(nsd.DEQ("relu", recurrent=0.2, input=0.8), mix, n=500)
     >>> s.support.shape, [round(mass, 6) for _, mass in s.atoms]
     ((1, 2), [0.2])
     >>> int((s.outliers > s.support[-1, 1]).sum())
     2
     """
-    if not isinstance(stats, Statistics):
-        raise InputError(f"stats={stats!r} must come from Mixture.statistics or estimate_statistics")
+    stats = statistics_of(stats)
     if n is None and stats.n is None:
         raise InputError("stats holds no samples; pass n, the number of samples")
     size = stats.n if n is None else count(n, "n")
@@ -145,7 +149,7 @@ def spectrum(
     directions = stats.directions.merged()
     resolvent = Resolvent(stats.proportions * (size / features), directions.fractions, directions.variances)
     low_rank = _LowRank.of(stats, weights, directions, size, features)
-    caveats = () if weights.c1 <= 1e-14 * weights.d else _caveats(model, stats, kind, directions, features)
+    caveats = _caveats(model, stats, kind, directions, features)
     if caveats:
         warn_assumption(f"the spectrum may be far off, because {'; and '.join(caveats)}")
     if weights.c1 <= 1e-14 * weights.d:  # no linear part: only δ and the low rank are left
@@ -186,10 +190,11 @@ def _caveats(
     """Which assumptions fail so badly that an eigenvalue is expected to be off by more than `_ACCEPTABLE`."""
     step = 0.02
     below, middle, above = (coefficients(model, stats.tau0 * math.exp(s)).weights(kind) for s in (-step, 0.0, step))
-    change = math.log(above.c1 / below.c1) / (4 * step)  # d log c1 / d log τ0²
+    linear = middle.c1 > 1e-14 * middle.d
+    change = math.log(above.c1 / below.c1) / (4 * step) if linear else 0.0  # d log c1 / d log τ0²
     strongest, total = float((stats.proportions @ directions.variances).max()), p * stats.tau0**2
     x = 2 * abs(change) * strongest / total
-    expected, norms = _class_error(stats, middle, directions.means.sum(axis=0) / p, change)
+    expected, norms = _class_error(model, stats, kind, middle, directions.means.sum(axis=0) / p, change)
     found = (
         (x / (1 + 2 * x), f"the strongest direction of C° has variance {strongest:.3g}, "
          f"{strongest / total:.0%} of tr C° = {total:.4g}"),
@@ -202,24 +207,28 @@ def _caveats(
     )
 
 
-def _class_error(stats: Statistics, weights: FourNumbers, gram: Array, change: float) -> tuple[float, Array]:
+def _class_error(
+    model: DEQ | DeepDEQ | Explicit, stats: Statistics, kind: str, weights: FourNumbers, gram: Array, change: float
+) -> tuple[float, Array]:
     """Expected errors of the classes' own eigenvalue and of the bulk's edge, and E‖x‖² of each class.
 
-    The theory has c₁ μ_a·μ_b/p + (c₂ t_a t_b + c₃ T_ab)/p between classes. Its leading omissions are the dependence of
-    c₁ on the norms of the classes, the contribution of the means to these norms, and the squares of μ_a·μ_b/p.
+    Between two classes the theory has c₁ μ_a·μ_b/p + c₂ t_a t_b/p + c₃ T_ab/p. The first two are the expansion of the
+    kernel of two samples with the mean squared norms of their classes and inner product μ_a·μ_b/p.
     """
-    c1, c2, c3, _ = weights
-    spread, mean = stats.t / math.sqrt(stats.p), np.diag(gram)
-    norms = stats.tau0**2 + spread + mean
-    slope = (norms / stats.tau0**2) ** (change / 2)
+    spread = stats.t / math.sqrt(stats.p)
+    noise, common = stats.tau0**2 + spread, weights.c3 * stats.T / stats.p
+    norms = noise + np.diag(gram)
+    theory = weights.c1 * gram + weights.c2 * np.multiply.outer(spread, spread) + common
+    values, vectors = np.linalg.eigh(gram)
+    means, zeros = vectors * np.sqrt(np.maximum(values, 0)), np.zeros_like(gram)
+    one, another = (
+        np.hstack([means, *parts]) for parts in ((np.diag(np.sqrt(noise)), zeros), (zeros, np.diag(np.sqrt(noise))))
+    )
+    exact = model.centered(stats.tau0).kernel(one, another, kind=kind) + common
     share = np.sqrt(np.multiply.outer(stats.proportions, stats.proportions))
-    common = c3 * stats.T / stats.p
-    theory = c1 * gram + c2 * np.multiply.outer(spread, spread) + common
-    better = c1 * gram * np.multiply.outer(slope, slope) + c3 * gram**2 + common
-    better += c2 * np.multiply.outer(spread + mean, spread + mean)
-    tops = [float(np.linalg.eigvalsh(share * table)[-1]) for table in (theory, better)]
+    top, better = (float(np.linalg.eigvalsh(share * table)[-1]) for table in (theory, exact))
     edge = abs(change) * float(np.abs(spread).max()) / stats.tau0**2
-    return max(abs(tops[1] / tops[0] - 1) if tops[0] > 0 else 0.0, edge / (1 + edge)), norms
+    return max(abs(better / top - 1) if top > 0 else 0.0, edge / (1 + edge)), norms
 
 
 # --- the bulk ---------------------------------------------------------------------------

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import reprlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -19,12 +20,12 @@ from notsodeep.highdim.population import Directions
 from notsodeep.highdim.statistics import Statistics
 from notsodeep.highdim.traces import population_of
 
-__all__ = ["Mixture"]
+__all__ = ["Mixture", "statistics_of"]
 
 Array: TypeAlias = NDArray[Any]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Mixture:
     """√p x ~ N(μ_a, C_a) with probability proportions_a.
 
@@ -67,6 +68,9 @@ class Mixture:
         spreads = tuple(_covariance(spread, p, f"covariances[{a}]") for a, spread in enumerate(covariances))
         for name, value in (("means", centers), ("covariances", spreads), ("proportions", shares / shares.sum())):
             object.__setattr__(self, name, value)  # the dataclass is frozen
+
+    def __repr__(self) -> str:
+        return f"Mixture(classes={self.classes}, p={self.p})"
 
     @property
     def p(self) -> int:
@@ -226,3 +230,12 @@ def _covariance(value: ArrayLike, p: int, name: str) -> Array:
     if smallest < -1e-8 * size:
         raise InputError(f"{name} is not positive semi-definite (eigenvalue {smallest:.6g})")
     return array
+
+
+def statistics_of(stats: Statistics | Mixture) -> Statistics:
+    """The statistics, or those of a mixture."""
+    if isinstance(stats, Mixture):
+        return stats.statistics()
+    if not isinstance(stats, Statistics):
+        raise InputError(f"stats={reprlib.repr(stats)} must be a Mixture or come from estimate_statistics")
+    return stats
