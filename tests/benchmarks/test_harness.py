@@ -11,7 +11,7 @@ import pytest
 
 from notsodeep.commands import bench as command
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 RESULT = {
     "question": "How long does counting take?",
     "target": "≤ 2×",
