@@ -81,7 +81,7 @@ format: setup  ## Rewrite the sources in the house style
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-bench: setup  ## Measure every claim of BENCHMARKS.md again
+bench: setup  ## Run every benchmark of BENCHMARKS.md again
 	$(BIN)/notsodeep bench
 
 # not --quiet, which hides the warnings from --strict

@@ -1,11 +1,11 @@
 """Shared by the benchmarks: fair timing, the machine, and where results go.
 
-A benchmark is a script named after the claim it defends, ``benchmarks/<claim>.py``::
+A benchmark is a script named after its question, not after an answer that may be refuted::
 
     AREA = "kernels"
 
     def run(quick: bool = False) -> dict:
-        return {"claim": "one sentence", "target": "≤ 1.15×", "rows": [{...}, ...], "verdict": "met"}
+        return {"question": "one sentence", "target": "≤ 1.15×", "rows": [{...}, ...], "verdict": "met"}
 
     if __name__ == "__main__":
         common.main(__file__, run)
@@ -106,7 +106,7 @@ def save(name: str, result: Mapping[str, Any], seconds: float) -> Path:
     """Write ``results/<name>.json`` with the machine and the date beside the result."""
     from notsodeep import files
 
-    missing = {"claim", "target", "rows", "verdict"} - set(result)
+    missing = {"question", "target", "rows", "verdict"} - set(result)
     if missing:
         raise ValueError(f"the result of {name} lacks {', '.join(sorted(missing))}")
     path = RESULTS / f"{name}.json"

@@ -42,11 +42,12 @@ def run(quick: bool = False) -> dict:
         )
         print(rows[-1], file=sys.stderr, flush=True)
     return {
-        "claim": "The forecast of kernel ridge classification against exact kernels on random mixtures: 2 to 5 "
-        "classes, n/p from 0.3 to 4, ridge from 1e-4 to 1, relu, tanh, swish and gelu DEQs, CK and NTK, multiples of "
-        "the identity, diagonal and full covariances. Differences of accuracy are absolute and averaged over mixtures; "
-        "much of them is the noise of the measured accuracy, so their root mean square without it is given, too. Means "
-        "and standard deviations of the scores are compared as tables, relative to their norm.",
+        "question": "How close is the forecast of kernel ridge classification to exact kernels on random mixtures (2 "
+        "to 5 classes, n/p from 0.3 to 4, ridge from 1e-4 to 1, relu, tanh, swish and gelu DEQs, CK and NTK, "
+        "covariances that are multiples of the identity, diagonal or full)? Differences of accuracy are absolute and "
+        "averaged over mixtures. Much of them is the noise of the measured accuracy, so their root mean square "
+        "without it is given, too. Means and standard deviations of the scores are compared as tables, relative to "
+        "their norm.",
         "target": f"{POINTS} points and {SCORES:.0f} % at p = {max(draws)}, falling like p^{SLOPE} or faster",
         "rows": rows,
         "verdict": judge(rows),

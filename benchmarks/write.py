@@ -13,10 +13,10 @@ ROOT = Path(__file__).resolve().parents[1]
 
 HEAD = """# Benchmarks
 
-Each claim has a script of the same name in `benchmarks/`; this page is written from their results by
-`make bench` (one of them: `notsodeep bench NAME`). Ratios compare candidates inside one run, interleaved,
-best of several rounds; whole data sets, models of cost and accuracies are single runs. The seconds belong to the
-machine named below each table.
+Each benchmark is named after its question and has a script of the same name in `benchmarks/`. `make bench` writes
+this page from their results (`notsodeep bench NAME` runs one of them). Ratios compare candidates inside one run,
+interleaved, best of several rounds. Whole data sets, cost models and accuracies are single runs. Seconds are those of
+the machine named below each table.
 """
 
 
@@ -30,7 +30,7 @@ def render(results: list[Mapping[str, Any]]) -> str:
 def _section(result: Mapping[str, Any]) -> str:
     parts = [
         f"## {result['name'].replace('_', ' ')}",
-        result["claim"],
+        result["question"],
         f"Target: {result['target']}. **{result['verdict']}**",
         table(result["rows"]),
         f"<sub>{_machine(result)}</sub>",
@@ -72,6 +72,6 @@ if __name__ == "__main__":
     files = sorted((ROOT / "benchmarks" / "results").glob("*.json"))
     page = render([json.loads(file.read_text(encoding="utf-8")) for file in files])
     (ROOT / "BENCHMARKS.md").write_text(page, encoding="utf-8")
-    print(f"BENCHMARKS.md: {len(files)} claims")
+    print(f"BENCHMARKS.md: {len(files)} benchmarks")
     if (ROOT / "docs" / "scaling.py").is_file():
         subprocess.run([sys.executable, "-m", "docs.scaling"], cwd=ROOT, check=True)

@@ -1,7 +1,7 @@
 """Draw docs/images/conv.png: accuracy of the convolutional DEQ-NTK against the number of training images.
 
 Run from the root of the repository: ``python docs/conv.py``; the numbers are those of
-``benchmarks/results/conv_accuracy_grows_with_images.json``.
+``benchmarks/results/conv_accuracy_by_training_images.json``.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 from notsodeep.report.style import COLORS, style
 
 ROOT = Path(__file__).resolve().parents[1]
-RESULT = ROOT / "benchmarks" / "results" / "conv_accuracy_grows_with_images.json"
+RESULT = ROOT / "benchmarks" / "results" / "conv_accuracy_by_training_images.json"
 PUBLISHED = (2000, 37.49)  # [FK20, Table 2]
 
 

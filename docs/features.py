@@ -1,7 +1,7 @@
 """Draw docs/images/features.png: random features against the kernel machine, error over width and over time.
 
 Run from the root of the repository: ``python docs/features.py``; the numbers are those of
-``benchmarks/results/explicit_features_cost_less.json``.
+``benchmarks/results/explicit_features_against_deq_features.json``.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 from notsodeep.report.style import COLORS, style
 
 ROOT = Path(__file__).resolve().parents[1]
-RESULT = ROOT / "benchmarks" / "results" / "explicit_features_cost_less.json"
+RESULT = ROOT / "benchmarks" / "results" / "explicit_features_against_deq_features.json"
 KINDS = {"deq": ("implicit", "equilibrium of the DEQ"), "explicit": ("explicit", "matched explicit network")}
 
 

@@ -11,7 +11,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "benchmarks"))
 
-from scaling_model_predicts import predict  # noqa: E402
+from scaling_model_against_measured import predict  # noqa: E402
 from write import table  # noqa: E402
 
 SIZES, WORKERS = (100_000, 1_000_000), (1, 16, 256)
@@ -102,7 +102,7 @@ a product moves two vectors for each tile.
 def render(results: Mapping[str, Mapping[str, Any]]) -> str:
     """The whole page."""
     page = HEAD
-    model = results.get("scaling_model_predicts")
+    model = results.get("scaling_model_against_measured")
     if model is None:
         return page + "\n## The model\n\nNot measured yet; `notsodeep bench scale` does.\n"
     page += MODEL.format(**model)
@@ -134,13 +134,14 @@ def render(results: Mapping[str, Mapping[str, Any]]) -> str:
             f"{reads:.3g} TB are read in all,\nat the speed of a page cache; the caller alone makes it.\n"
         )
     for name, title in (
-        ("out_of_core_costs_little", "On disk or in memory"),
-        ("two_workers_nearly_double", "One worker or two"),
-        ("features_take_over", "When to use `DEQFeatures` instead"),
+        ("on_disk_against_in_memory", "On disk or in memory"),
+        ("two_workers_against_one", "One worker or two"),
+        ("random_features_against_exact_kernel", "When to use `DEQFeatures` instead"),
     ):
         if name in results:
             found = results[name]
-            page += f"\n## {title}\n\n{found['claim']} {_sentence(found['verdict'])}.\n\n{table(found['rows'])}\n"
+            answer = f"Target: {found['target']}. {_sentence(found['verdict'])}."
+            page += f"\n## {title}\n\n{found['question']} {answer}\n\n{table(found['rows'])}\n"
     return page
 
 

@@ -13,7 +13,7 @@ from notsodeep.commands import bench as command
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULT = {
-    "claim": "Counting is quick.",
+    "question": "How long does counting take?",
     "target": "≤ 2×",
     "rows": [{"n": 10, "ratio": 1.2345, "note": "a|b"}, {"n": 20, "ratio": 12345.6, "note": None}],
     "verdict": "met",
@@ -46,10 +46,10 @@ def test_timing_interleaves_and_keeps_the_best(modules: Any) -> None:
 def test_saved_results_become_the_page(modules: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     common, write = modules
     monkeypatch.setattr(common, "RESULTS", tmp_path / "results")
-    stored = json.loads(common.save("counting_is_quick", RESULT, 1.25).read_text())
+    stored = json.loads(common.save("time_of_counting", RESULT, 1.25).read_text())
     assert {"cpu", "cores", "blas", "numpy", "python"} <= set(stored["machine"])
     page = write.render([stored])
-    assert "## counting is quick" in page
+    assert "## time of counting" in page
     assert "| 10 | 1.23 | a\\|b |" in page
     assert "| 20 | 12346 | – |" in page
     assert "|--:|--:|:--|" in page
@@ -62,15 +62,25 @@ def test_the_page_is_up_to_date(modules: Any) -> None:
     _, write = modules
     files = sorted((ROOT / "benchmarks" / "results").glob("*.json"))
     stored = [json.loads(file.read_text(encoding="utf-8")) for file in files]
-    page = ROOT / "BENCHMARKS.md"
-    assert not files or page.read_text(encoding="utf-8") == write.render(stored)
+    assert (ROOT / "BENCHMARKS.md").read_text(encoding="utf-8") == write.render(stored)
+
+
+def test_names_are_one_set(modules: Any) -> None:
+    """Results belong to scripts, and former names lead to scripts."""
+    folder = ROOT / "benchmarks"
+    scripts = {path.stem for path in folder.glob("*.py")}
+    results = [json.loads(path.read_text(encoding="utf-8")) for path in folder.glob("results/*.json")]
+    former = json.loads((folder / "former_names.json").read_text(encoding="utf-8"))
+    assert {result["name"] for result in results} == {path.stem for path in folder.glob("results/*.json")}
+    assert {result["name"] for result in results} | {*former.values()} <= scripts
+    assert not scripts & {*former}
 
 
 SCRIPT = """
 AREA = "counting"
 import common
 def run(quick=False):
-    return {"claim": "c", "target": "t", "rows": [{"quick": quick}], "verdict": "met"}
+    return {"question": "c", "target": "t", "rows": [{"quick": quick}], "verdict": "met"}
 if __name__ == "__main__":
     common.main(__file__, run)
 """
@@ -83,7 +93,7 @@ def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder.mkdir()
     for name in ("common.py", "write.py"):
         (folder / name).write_text((ROOT / "benchmarks" / name).read_text(encoding="utf-8"), encoding="utf-8")
-    (folder / "counting_is_quick.py").write_text(SCRIPT)
+    (folder / "time_of_counting.py").write_text(SCRIPT)
     monkeypatch.setattr(command, "_folder", lambda: folder)
     return tmp_path
 
@@ -92,14 +102,14 @@ def test_command_runs_a_benchmark(checkout: Path, capfd: pytest.CaptureFixture[s
     command.bench(["counting"], quick=True, json=True)
     assert json.loads(capfd.readouterr().out)[0]["rows"] == [{"quick": True}]
     assert not (checkout / "benchmarks" / "results").exists()  # a quick run keeps nothing
-    command.bench(["counting_is_quick"], json=True)
+    command.bench(["time_of_counting"], json=True)
     assert json.loads(capfd.readouterr().out)[0]["verdict"] == "met"
-    assert "counting is quick" in (checkout / "BENCHMARKS.md").read_text()
+    assert "time of counting" in (checkout / "BENCHMARKS.md").read_text()
     command.bench(list_=True, json=True)
-    assert json.loads(capfd.readouterr().out) == [{"claim": "counting_is_quick", "area": "counting"}]
+    assert json.loads(capfd.readouterr().out) == [{"name": "time_of_counting", "area": "counting"}]
     with pytest.raises(ValueError, match="did you mean 'counting'"):
         command.bench(["countin"])
-    (checkout / "benchmarks" / "counting_is_quick.py").write_text("def run(): ...\nraise SystemExit(3)")
+    (checkout / "benchmarks" / "time_of_counting.py").write_text("def run(): ...\nraise SystemExit(3)")
     with pytest.raises(ValueError, match="failed with exit code 3"):
         command.bench()
 
@@ -107,12 +117,12 @@ def test_command_runs_a_benchmark(checkout: Path, capfd: pytest.CaptureFixture[s
 def test_results_are_utf8_whatever_the_console_speaks(
     checkout: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    script = checkout / "benchmarks" / "counting_is_quick.py"
+    script = checkout / "benchmarks" / "time_of_counting.py"
     script.write_text(SCRIPT.replace('"c"', '"σ ≤ 2×"'), encoding="utf-8")
     for name, value in (("PYTHONUTF8", "0"), ("PYTHONIOENCODING", "cp1252"), ("LC_ALL", "C")):
         monkeypatch.setenv(name, value)
     command.bench(["counting"], json=True)
-    assert json.loads(capfd.readouterr().out)[0]["claim"] == "σ ≤ 2×"
+    assert json.loads(capfd.readouterr().out)[0]["question"] == "σ ≤ 2×"
     assert "σ ≤ 2×" in (checkout / "BENCHMARKS.md").read_text(encoding="utf-8")
 
 

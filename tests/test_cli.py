@@ -318,7 +318,8 @@ def test_training_holds_out_the_sets_own_test_part(run: Run, tmp_path: Path) -> 
         (["kernel", "digits", "--out", "absent/K.npy"], "create it first"),
         (["kernel", "digits", "--out", "K.npy", "--kind", "ntk2"], "did you mean 'ntk'?"),
         (["bench", "nonsense"], "is not a benchmark (see notsodeep bench --list)"),
-        (["bench", "beats_neural_tangent"], "did you mean 'beats_neural_tangents'? (see"),
+        (["bench", "blocked_cholesky_keeps_up"], "is now called 'cholesky_against_lapack'"),
+        (["bench", "deq_ntk_against_neural_tangent"], "did you mean 'deq_ntk_against_neural_tangents'? (see"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )

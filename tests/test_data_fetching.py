@@ -94,7 +94,16 @@ def test_one_error_tells_what_each_source_said(cache: Path, monkeypatch: pytest.
     assert err.startswith("error: mnist could not be fetched (first: no route; second: ")
     with pytest.raises(nsd.InputError, match="notsodeep data fetch mnist"):
         data.load("mnist", fetch=False)
-    assert not cache.exists()
+    assert list(cache.iterdir()) == []
+
+
+def test_a_cache_that_cannot_be_written_is_known_before_the_download(
+    cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stock(monkeypatch, failing("first", AssertionError("must not be asked")))
+    cache.write_text("a file")
+    with pytest.raises(nsd.InputError, match="is a file, not a directory"):
+        data.fetch("mnist")
 
 
 @pytest.mark.parametrize("compress", [False, True])

@@ -130,7 +130,8 @@ def test_even_activations_leave_an_atom_and_outliers():
     mix = mixture("isotropic", 300)
     X, labels = mix.sample(400, seed=0)
     deq = nsd.DEQ("abs", 0.2, 0.8)
-    s = nsd.spectrum(deq, mix.statistics(), n=400)
+    with pytest.warns(nsd.AssumptionWarning, match="in the classes"):
+        s = nsd.spectrum(deq, mix, n=400)
     values = nsd.equivalent(deq, X, mix.statistics(X, labels)).eigenvalues()
     assert s.atoms == ((s.shift, 1.0),)
     np.testing.assert_allclose(values[-3:], s.outliers[-3:], rtol=0.15)
@@ -216,6 +217,8 @@ def test_relu_does_not_mind_a_strong_direction(name, value, p):
         (TANH, [1.0, 3.0], 0.0, 300, 0.15),
         (TANH, [1.0, 1.0], 16.0, 400, 0.12),
         (DEQ, [1.0, 1.0], 16.0, 400, 0.15),
+        (DEQ, [1.0, 6.0], 0.0, 400, 0.12),
+        (nsd.DEQ("abs", 0.2, 0.8), [1.0, 6.0], 0.0, 400, 0.1),
     ],
 )
 def test_classes_of_other_norms_are_warned_of(deq, covariances, length, p, off):

@@ -76,7 +76,7 @@ if TYPE_CHECKING:
 
 
 def __getattr__(name: str) -> Any:
-    if name == "ConvergenceWarning":  # scikit-learn's, whose import takes as long as all others
+    if name == "ConvergenceWarning":  # a class of scikit-learn's, which is slow to import
         from notsodeep.convergence import ConvergenceWarning
 
         return ConvergenceWarning

@@ -25,8 +25,8 @@ __all__ = ["Activation", "Custom", "HermiteSeries", "PiecewiseLinear", "Smooth",
 Array: TypeAlias = NDArray[Any]
 Function: TypeAlias = Callable[[Array], Array]
 
-_MOST_KINKS = 128  # the cost of moments grows with their square
-_EXTREME = 1e50  # of numbers in a description: products of a few of them stay within the range of floats
+_MOST_KINKS = 128  # limit: the cost of moments grows quadratically
+_EXTREME = 1e50  # limit for numbers in a description, so that products of a few of them do not overflow
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class PiecewiseLinear:
             raise InputError(f"kinks={self.kinks!r} must be strictly increasing")
 
     def value(self, x: Array) -> Array:
-        # the piece that contains 0 passes through the origin; each kink then bends the line
+        # the piece that contains 0 passes through the origin; each kink changes the slope
         origin = int(np.searchsorted(self.kinks, 0.0))
         total = self.slopes[origin] * x
         for k, kink in enumerate(self.kinks):
@@ -139,7 +139,7 @@ class Smooth:
 
 @dataclass(frozen=True)
 class Custom:
-    """Any function of one real variable; derivative, kinks and Lipschitz constant numerically."""
+    """Any function of one real variable; derivative, kinks and Lipschitz constant are found numerically."""
 
     function: Callable[[Any], Any]
     slope: Callable[[Any], Any] | None = None
@@ -282,7 +282,7 @@ class Activation:
             name = parts.pop("name")
         except KeyError as missing:
             raise InputError(f"activation description lacks {missing}") from None
-        if not isinstance(name, str):  # a function has no description
+        if not isinstance(name, str):  # a Python function cannot be described
             raise InputError(f"activation={name!r} must be a name")
         phi = real(scale, "scale") * activation(name, **parts).stretched(stretch) - shift
         kinks, slopes = (phi.shape.kinks, phi.shape.slopes) if isinstance(phi.shape, PiecewiseLinear) else ((), ())
@@ -302,7 +302,7 @@ class Activation:
 
 
 def moderate(value: float, parameter: str) -> None:
-    """Refuse a number of a description with which others would leave the range of floats."""
+    """Refuse a number of a description that could make others overflow."""
     if not abs(value) <= _EXTREME:
         raise InputError(
             f"{parameter} holds a number out of range, {value:.6g}; use one between {1 / _EXTREME:g} and {_EXTREME:g}"
@@ -321,7 +321,7 @@ class _Formula:
     lipschitz: float
     odd: bool = False
     origin: float = 0.0  # φ₀(0)
-    # φ₀ − φ₀(0) and its even part where the differences would cost digits (closed forms do without)
+    # φ₀ − φ₀(0) and its even part, for shapes where plain differences would cancel (closed forms do not need them)
     departure: Callable[[Array], tuple[Array, Array]] | None = None
 
 

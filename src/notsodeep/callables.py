@@ -1,4 +1,4 @@
-"""What values alone tell about a function of one variable: its slope, its kinks, its jumps."""
+"""Slope, kinks and jumps of a function of one variable, found from its values alone."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PROBE_RADIUS = 40.0  # kinks are searched for in [−40, 40]
 
 
 def call_elementwise(function: Callable[[Any], Any], x: Array) -> Array:
-    """Call `function` on an array, or on its entries one by one where it only takes numbers."""
+    """Call `function` on an array, or on its entries one by one if it only takes numbers."""
     try:
         result = np.asarray(function(x), dtype=np.result_type(x, np.float32))
     except (TypeError, ValueError):
@@ -51,9 +51,9 @@ def steepest(
 ) -> float:
     """sup |φ'|, from a grid on [−40, 40] that is refined around its largest values and on both sides of every kink.
 
-    Besides φ' as it is given or computed, short secants count: none is steeper than φ, and they see slopes that
-    change faster than the stencil of :func:`central_difference` resolves. A kink is approached from
-    both sides to 10⁻⁷ and the rest extrapolated.
+    Besides φ' (given or computed), slopes of short secants are used: none is steeper than φ, and they detect slopes
+    that change faster than the stencil of :func:`central_difference` resolves. A kink is approached from both sides
+    to 10⁻⁷, and the limit is extrapolated.
     """
 
     def slope(x: Array) -> Array:
@@ -90,13 +90,13 @@ def find_kinks(function: Callable[[Any], Any]) -> tuple[float, ...]:
     )
     edges = np.linspace(-PROBE_RADIUS, PROBE_RADIUS, 162)
     left, right = edges[:-1], edges[1:]
-    unresolved: list[float] = []  # deeper panels come later
+    unresolved: list[float] = []  # deeper panels are tested later
     for _ in range(36):
-        if left.size > 4000:  # rough everywhere: no use in a list of kinks
+        if left.size > 4000:  # rough everywhere: a list of kinks would be useless
             width = float(right[0] - left[0])
             refuse_jumps(function, ((left + right) / 2)[:: left.size // 8].tolist(), width / PROBE_RADIUS)
             return ()
-        # each panel is tested with a margin, so that no kink hides on an edge
+        # each panel is tested with a margin, so that a kink on an edge is found
         middle, half = (left + right)[:, None] / 2, 0.6 * (right - left)[:, None]
         values = call_elementwise(function, middle + half * nodes)
         truth = call_elementwise(function, middle + half * checks)
@@ -119,8 +119,8 @@ def find_kinks(function: Callable[[Any], Any]) -> tuple[float, ...]:
 def refuse_jumps(function: Callable[[Any], Any], points: Iterable[float], radius: float = 1e-6) -> None:
     """Raise where φ itself jumps: E[φ'²] would be infinite.
 
-    Around each point the half with the larger change is kept, down to a width of a few
-    rounding errors; a continuous function has no change left there.
+    Bisection around each point keeps the half with the larger change, down to a width of a few
+    rounding errors; a continuous function does not change at that width.
     """
     for point in points:
         unit = max(1.0, abs(point))

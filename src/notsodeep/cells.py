@@ -27,7 +27,7 @@ class DeepDEQ(KernelMethods, Description):
     Parameters
     ----------
     layers : sequence of Layer
-        In the order the state passes them; the last one's output is the state.
+        In order of evaluation; the output of the last one is the state.
 
     Notes
     -----
@@ -79,7 +79,7 @@ class DeepDEQ(KernelMethods, Description):
             _slopes(last)
 
     def recursion(self, square: float | None = None) -> Recursion:
-        """The layers with skips and residuals reduced; `square` = ‖x‖² is needed for a skip before a normalisation."""
+        """The layers without skips and residuals; `square` = ‖x‖² is needed for a skip before a normalisation."""
         last = self.layers[-1]
         if last.plain or not (last.skip or last.residual):
             return Recursion(self.layers, closed=True)

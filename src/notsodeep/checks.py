@@ -34,7 +34,7 @@ __all__ = [
 ]
 
 
-# packages that stand between the caller's line and ours
+# packages that may be on the stack between the caller and us
 _INNER = {
     "concurrent",
     "dask",
@@ -53,7 +53,7 @@ class InputError(ValueError):
 
 
 class UnknownOptionError(InputError, TypeError):
-    """A keyword that nothing takes: a `TypeError`, as in any call, whose message names the nearest one."""
+    """An unknown keyword: a `TypeError`, as in any call; the message suggests the nearest one."""
 
 
 class MissingExtraError(ImportError):
@@ -65,12 +65,12 @@ class NotConvergedError(RuntimeError):
 
 
 class AssumptionWarning(UserWarning):
-    """A theory was asked about data that break one of its assumptions; the message says which and what was compared."""
+    """The data violate an assumption of the theory; the message says which, with the numbers compared."""
 
 
 def warn_convergence(message: str) -> None:
     """Warn of an iteration or series that stopped above its tolerance."""
-    from notsodeep.convergence import ConvergenceWarning  # scikit-learn's, whose import takes as long as all others
+    from notsodeep.convergence import ConvergenceWarning  # a class of scikit-learn's, which is slow to import
 
     _warn(message, ConvergenceWarning)
 
@@ -103,12 +103,12 @@ def warn_ignored(message: str) -> None:
 
 
 def warn_deprecated(message: str) -> None:
-    """Warn of a name or a parameter that will go."""
+    """Warn about a deprecated name or parameter."""
     _warn(message, DeprecationWarning)
 
 
 def _warn(message: str, category: type[Warning]) -> None:
-    """Warn at the first line outside this package and those that call it back; in a thread of theirs, at our line."""
+    """Warn at the first line outside this package and packages that call it back; in their threads, at our line."""
     level, frame = 2, sys._getframe(2)
     while str(frame.f_globals.get("__name__")).partition(".")[0] in _INNER:
         if frame.f_back is None:
@@ -172,7 +172,7 @@ def matrix(value: ArrayLike, parameter: str = "X", *, rank: int = 2, finite: boo
     """Return `value` as a finite, non-empty, real float array of the given rank.
 
     float32 and float64 pass through without a copy; integers, booleans and float16
-    become float64. With ``finite=False`` the caller looks for NaN and infinity itself.
+    become float64. With ``finite=False`` the caller checks for NaN and infinity itself.
     """
     array = np.asarray(value)
     if array.dtype == object:

@@ -18,7 +18,7 @@ from notsodeep.text import printable, speak_plainly
 
 __all__ = ["app", "main"]
 
-_LONGEST = 2000  # characters of an error
+_LONGEST = 2000  # longest error message
 
 app = typer.Typer(
     name="notsodeep",
@@ -57,7 +57,7 @@ def _options(
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run a command; whatever the user can mend becomes one line on stderr and exit code 2."""
+    """Run a command; errors that the user can fix become one line on stderr and exit code 2."""
     try:
         interrupt.release()
         speak_plainly()
@@ -72,7 +72,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except OSError as error:
         _fail(f"{error.filename}: {error.strerror}" if error.filename else str(error))
     except Exception as error:
-        # a misused option: typer's exception classes moved between its versions, this method did not
+        # a misused option: typer's exception classes moved between versions, this method did not
         if not hasattr(error, "format_message"):
             raise
         _fail(_misused(error, sys.argv[1:] if arguments is None else arguments))
@@ -82,7 +82,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _misused(error: Any, words: Sequence[str]) -> str:
-    """The message of typer, whose wording varies; a plain one where the value of an option is no number."""
+    """The message of typer, whose wording varies; our own if the value of an option is not a number."""
     message = str(error.format_message())
     kinds = {"integer": "a whole number", "number": "a number", "float": "a number"}
     kind = next((kinds[word] for word in kinds if word in message), None)

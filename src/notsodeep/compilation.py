@@ -1,13 +1,13 @@
-"""Compiled loops, kept on disk: Numba's cache, which here never ends a run.
+"""Compiled loops, cached on disk by Numba; a problem with the cache never stops a run.
 
-Numba keeps what it compiled beside the package, or in the user's cache where the package is read-only. Where neither
-can be written, or others can write there too, a private directory among the temporary files is used, or none. A damaged
-file, or one of another user, is a miss and is written anew: every file ends in the SHA-256 of its content, which is
-checked before anything is unpickled. A change in any file of ``kernels`` makes all of them stale: loops contain those
-that they call.
+Numba caches compiled code next to the package, or in the user's cache if the package is read-only. If neither is
+writable, or other users can write there, a private temporary directory is used, or none. A damaged file, or one of
+another user, counts as a miss and is written again: every file ends with the SHA-256 of its content, which is checked
+before anything is unpickled. A change in any file of ``kernels`` invalidates all of them, because loops inline the
+loops that they call.
 
-Ctrl-C waits for the compiler. Numba calls Python from inside LLVM and loses an exception there: the loop is then left
-without its code, and the process ends in a ``RuntimeError`` or by a segmentation fault.
+Ctrl-C waits for the compiler. Numba calls Python from inside LLVM and loses exceptions there; the loop would then have
+no code, and the process would end with a ``RuntimeError`` or a segmentation fault.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ class _Files(IndexDataCacheFile):
 
     def load(self, key: Any) -> Any:
         found = super().load(key)
-        # two processes may have given their overloads the same number
+        # two processes may have chosen the same number for their overloads
         return None if found is None or found[0] != key else found[1]
 
     def _load_index(self) -> Any:
@@ -140,14 +140,14 @@ def _require_seal(path: str) -> None:
 
 
 def _ours(path: str) -> bool:
-    """Whether only those can write there who can do everything anyway: what lies there is executed."""
+    """Whether only trusted users can write there: files there are executed."""
     found = os.stat(path)
     return not hasattr(os, "getuid") or (found.st_uid in _trusted() and not found.st_mode & stat.S_IWOTH)
 
 
 @functools.cache
 def _trusted() -> set[int]:
-    """The numbers of this user, of root, and of the owner of the sources."""
+    """User ids of this user, of root, and of the owner of the sources."""
     return {os.getuid(), 0, os.stat(__file__).st_uid}
 
 
@@ -162,7 +162,7 @@ def _kernels() -> str:
 
 @functools.cache
 def _private() -> Path | None:
-    """A directory among the temporary files that nobody else can write into, for what lies there is executed."""
+    """A temporary directory that only this user can write to, because files there are executed."""
     user = os.getuid() if hasattr(os, "getuid") else None
     place = Path(tempfile.gettempdir()) / ("notsodeep" if user is None else f"notsodeep-{user}")
     try:
@@ -176,5 +176,5 @@ def _private() -> Path | None:
 
 @functools.cache
 def _tell(text: str) -> None:
-    """Once a run, on the error stream."""
+    """Print once per run on stderr."""
     sys.stderr.write(f"note: {text}\n")

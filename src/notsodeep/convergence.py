@@ -1,4 +1,4 @@
-"""The warning of iterations that stop too early; filters for scikit-learn's catch it too."""
+"""The warning about iterations that stop too early; warning filters for scikit-learn's class catch it too."""
 
 from __future__ import annotations
 

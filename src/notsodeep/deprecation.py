@@ -1,4 +1,4 @@
-"""Names that have changed: the old ones work for one release, with a warning that says the new one."""
+"""Deprecated names: they work for one release, with a warning that names the new one."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def old_parameters(names: Collection[str], translate: Translate, advice: str) ->
     """
 
     def decorate(function: Function) -> Function:
-        @functools.wraps(function)  # whoever asks for the signature sees the new one
+        @functools.wraps(function)  # inspect.signature shows the new parameters
         def wrapped(*args: Any, **parameters: Any) -> Any:
             if old := {name: parameters.pop(name) for name in names if name in parameters}:
                 warn_deprecated(f"{', '.join(old)} will go with the next release; {advice}")

@@ -1,8 +1,8 @@
-"""Files and directories that appear complete or not at all.
+"""Atomic files and directories: they appear complete or not at all.
 
-Content is written beside its place, under a name that nobody can guess and that did not exist before, and then renamed:
-``kill -9`` at any moment leaves the old content or the new one. A link in that place is replaced, never followed.
-Errors name the path that the caller gave.
+Content is written to a new file with an unguessable name in the same directory and then renamed, so ``kill -9`` leaves
+either the old content or the new one. A link at the destination is replaced, never followed. Errors name the path that
+the caller passed.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ __all__ = ["UNFINISHED", "building", "explained", "folder", "sweep", "writable",
 
 PathLike: TypeAlias = str | os.PathLike[str]
 
-_STALE = 3600.0  # seconds after which an unfinished file belongs to nobody
+_STALE = 3600.0  # seconds after which an unfinished file counts as abandoned
 UNFINISHED = re.compile(r"\..+\.[0-9a-f]{32}\.partial")  # names of files being written, or left so by a kill
 
 
@@ -54,22 +54,22 @@ def writing(
     new: bool = False,
     check: Callable[[], None] = lambda: None,
 ) -> Iterator[BinaryIO]:
-    """Yield a file that becomes `path` when the block ends well; compute first, and only write in the block.
+    """Yield a file that becomes `path` if the block succeeds; compute first, and only write inside the block.
 
     Parameters
     ----------
     path : path
         An existing file, or a link, is replaced.
     parameter : str
-        What the caller calls it, for errors.
+        The caller's name of the parameter, for errors.
     parents : bool
         Create the directories above it.
     durable : bool
-        Wait until the content is on the disk, so that a power cut does no more harm than a kill.
+        Wait until the content is on disk (fsync), so that it also survives a power cut.
     new : bool
-        Leave alone what appeared at `path` meanwhile: the content gets a free name beside it, which the error says.
+        Keep a file that appeared at `path` meanwhile: the content gets the next free name, which the error states.
     check : callable
-        Called just before the rename; what it raises leaves `path` as it was.
+        Called just before the rename; if it raises, `path` is unchanged.
     """
     target = writable(path, parameter, parents=parents)
     partial = _beside(target)
@@ -98,10 +98,10 @@ def _accept(place: Path) -> None:
 
 @contextmanager
 def building(path: PathLike, *, parameter: str = "path", check: Callable[[Path], None] = _accept) -> Iterator[Path]:
-    """Yield an empty directory that becomes `path` when the block ends well; a directory in its place is deleted.
+    """Yield an empty directory that becomes `path` if the block succeeds; an existing directory is deleted.
 
-    A link in its place is replaced, and what it leads to stays. `check` is called with what is going to be deleted,
-    when nobody can put anything there any more; what it raises leaves `path` as it was.
+    A link is replaced, and its target is kept. `check` is called with the directory that will be deleted, after it was
+    moved away so that nobody can add to it; if it raises, `path` is restored.
     """
     target = Path(path)
     _directory(target if target.exists() else target.parent, path, parameter, create=True)
@@ -132,7 +132,7 @@ def building(path: PathLike, *, parameter: str = "path", check: Callable[[Path],
 
 
 def writable(path: PathLike, parameter: str = "path", *, parents: bool = False) -> Path:
-    """The path of a file that can be written, as far as one can tell before the work."""
+    """The path of a file that is probably writable, checked before the work."""
     target = Path(path)
     if target.is_dir():
         raise InputError(f"{parameter}={str(path)!r} is a directory; pass a file name")
@@ -145,7 +145,7 @@ def writable(path: PathLike, parameter: str = "path", *, parents: bool = False) 
 
 
 def folder(path: PathLike, parameter: str = "path", *, parents: bool = True) -> Path:
-    """The directory, created if need be, and with `parents` those above it."""
+    """The directory, created if needed, with `parents` also those above it."""
     if not parents:
         _directory(Path(path).parent, path, parameter, create=False)
     return _directory(Path(path), path, parameter, create=True)
@@ -154,19 +154,19 @@ def folder(path: PathLike, parameter: str = "path", *, parents: bool = True) -> 
 def sweep(place: Path, *, of: str = "", age: float = 0.0) -> None:
     """Remove unfinished files that a killed process left in a directory, older than `age` seconds.
 
-    With `of`, those of the file of this name only. Links, directories and other names are not ours and stay.
+    With `of`, only those of the file of this name. Links, directories and other names are not ours and are kept.
     """
     with suppress(OSError), os.scandir(place) as entries:
         for entry in entries:
             if not UNFINISHED.fullmatch(entry.name) or not entry.name.startswith(_prefix(of) if of else "."):
                 continue
-            with suppress(OSError):  # its owner was faster
+            with suppress(OSError):  # its owner removed it first
                 if entry.is_file(follow_symlinks=False) and time.time() - entry.stat().st_mtime >= age:
                     os.unlink(entry)
 
 
 def explained(error: OSError, path: PathLike) -> OSError:
-    """The same error of the system with the caller's path and what to do about it."""
+    """The same system error with the caller's path and a remedy."""
     advice = {
         errno.ENOSPC: "the disk is full; free some space",
         errno.EDQUOT: "your disk quota is used up; free some space",
@@ -180,7 +180,7 @@ def explained(error: OSError, path: PathLike) -> OSError:
 
 
 def _renamed(error: OSError, partial: Path, path: PathLike) -> OSError:
-    """An error of the unfinished file, or below the unfinished directory, as one of `path`; others stay as they are."""
+    """Translate an error about the unfinished file or directory into one about `path`; others are unchanged."""
     named = str(partial if error.filename is None else error.filename)
     if named != str(partial) and not named.startswith(f"{partial}{os.sep}"):
         return error
@@ -206,7 +206,7 @@ def _directory(wanted: Path, path: PathLike, parameter: str, *, create: bool) ->
 
 
 def _free(partial: Path, target: Path) -> Path:
-    """Claim `target`, or the next free name beside it; unlike a rename, a hard link never replaces anything."""
+    """Claim `target` or the next free name; unlike a rename, a hard link never replaces anything."""
     for place in (target, *(target.with_stem(f"{target.stem}-{k}") for k in range(1, 1000))):
         try:
             os.link(partial, place)

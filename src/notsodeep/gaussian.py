@@ -1,9 +1,9 @@
 """Gaussian calculus of activations: moments, Hermite coefficients and expectations under N(0, τ²).
 
 Closed forms where they exist, otherwise an adaptive panel quadrature split at the kinks.
-Second derivatives always go through Stein's identity, E[f''(τξ)] = E[(ξ²−1) f(τξ)]/τ², so a
-kink costs nothing. What is integrated is g(x) = φ₀(x) − φ₀(0); constants are restored by
-algebra, so that no moment of a small τ is the difference of two large numbers.
+Second derivatives always use Stein's identity, E[f''(τξ)] = E[(ξ²−1) f(τξ)]/τ², so kinks do
+no harm. The integrand is g(x) = φ₀(x) − φ₀(0); constants are added back by algebra, so that
+no moment at small τ is the difference of two large numbers.
 """
 
 from __future__ import annotations
@@ -232,7 +232,7 @@ def _partial_moments(low: float, high: float) -> tuple[float, float, float]:
 
 
 def _by_quadrature(shape: Smooth | Custom | HermiteSeries, tau: float) -> Moments:
-    """Moments of g = φ₀ − φ₀(0); those of odd order see only its odd part, those of even order its even part."""
+    """Moments of g = φ₀ − φ₀(0); odd orders depend only on its odd part, even orders on its even part."""
 
     def integrand(xi: Array) -> Array:
         x = tau * xi
@@ -297,7 +297,7 @@ def expectation(
     edges = {-_CUT, 0.0, _CUT, *(float(k) for k in kinks if abs(k) < _CUT)}
     for center in [0.0, *(float(k) for k in kinks if abs(k) < _CUT)]:
         width = 1.0
-        while width > min(scale, 1.0) / 2:  # graded: halving towards the fine structure
+        while width > min(scale, 1.0) / 2:  # graded: panels halve towards the fine structure
             edges.update(e for e in (center - width, center + width) if abs(e) < _CUT)
             width /= 2
     edges.update(np.arange(-_CUT + 1, _CUT))
@@ -376,7 +376,7 @@ def hermite_table(activation: Activation, taus: Array, degree: int) -> Array:
 
 
 def _precise(activation: Activation, x: Array) -> Array:
-    """φ(x) = scale·g(stretch·x) − offset, g = φ₀ − φ₀(0): small values of φ near 0 keep their digits."""
+    """φ(x) = scale·g(stretch·x) − offset, g = φ₀ − φ₀(0): small values of φ near 0 stay accurate."""
     shape, scale = activation.shape, activation.scale
     if isinstance(shape, PiecewiseLinear):
         return np.asarray(activation(x))
@@ -429,7 +429,7 @@ def _slope_power_supremum(shape: Shape) -> float:
     def value(exponent: float) -> float:
         return moments(Activation(shape), 10.0 ** float(exponent)).slope_power
 
-    # τ → 0, where only the slopes on both sides of 0 count; differences of a callable need some room
+    # τ → 0, where only the slopes on both sides of 0 matter; finite differences of a callable need some distance
     near = 1e-5 if isinstance(shape, Custom) else 1e-300
     limit = float(np.mean(shape.derivative(np.array([-near, near])) ** 2))
     lengths = [abs(kink) for kink in shape.kinks if kink] if isinstance(shape, PiecewiseLinear) else []

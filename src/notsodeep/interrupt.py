@@ -1,10 +1,10 @@
-"""Ctrl-C where Python's own answer is not good enough.
+"""Ctrl-C in places where Python's default handling is not good enough.
 
-While the command line is still importing, Ctrl-C is one line and exit code 130, no traceback. The package imports this
-module before all others, and it imports little itself: until its last line, Ctrl-C ends in a traceback. In a process
-that is not its own command, nothing of this happens.
+While the command line is still importing, Ctrl-C prints one line and exits with code 130, without a traceback. The
+package imports this module first, and it imports little itself: before its last line, Ctrl-C still gives a traceback.
+Other processes that import the package are not affected.
 
-While code runs that must not be left halfway, Ctrl-C waits (``deferred``).
+``deferred`` delays Ctrl-C while code runs that must not be interrupted.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ STATUS = 128 + signal.SIGINT
 
 
 def release() -> None:
-    """Let Ctrl-C raise KeyboardInterrupt again: the command line can answer it now."""
+    """Let Ctrl-C raise KeyboardInterrupt again: from now on the command line handles it."""
     if signal.getsignal(signal.SIGINT) is _end:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @contextmanager
 def deferred() -> Iterator[None]:
-    """Answer Ctrl-C when the block has ended; a second one is answered at once."""
+    """Handle Ctrl-C at the end of the block; a second one is handled at once."""
     answer = signal.getsignal(signal.SIGINT)
-    foreign = threading.current_thread() is not threading.main_thread()  # signals never come to such a thread
+    foreign = threading.current_thread() is not threading.main_thread()  # only the main thread receives signals
     if foreign or isinstance(answer, _Wait) or not callable(answer):
         yield
         return
@@ -67,7 +67,7 @@ def _end(*_: object) -> None:
 def _own_command() -> bool:
     """Whether this process is ``notsodeep`` or ``python -m notsodeep``."""
     name = sys.argv[0] if getattr(sys, "argv", None) else ""
-    if name == "-m":  # as Python calls a module that it is about to run
+    if name == "-m":  # Python's name for a module that it is about to run
         return ("-m", "notsodeep") in pairwise(sys.orig_argv)
     return os.path.splitext(os.path.basename(name))[0] == "notsodeep"
 

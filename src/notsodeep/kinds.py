@@ -8,7 +8,7 @@ __all__ = ["Kind"]
 
 
 class Kind(IntEnum):
-    """A kernel of a network; compiled loops know it by its number.
+    """A kernel of a network; compiled loops use its number.
 
     With G = E[φ(u)φ(v)], Ġ = E[φ'(u)φ'(v)] and (u, v) ~ N(0, Λ):
 

@@ -1,6 +1,6 @@
-"""Designing the shallow explicit network that acts like a DEQ in high dimension.
+"""Design the shallow explicit network that acts like a DEQ in high dimension.
 
-On high-dimensional mixtures a network is known by four numbers (c₁, c₂, c₃, d). One overall
+On high-dimensional mixtures a network is determined by four numbers (c₁, c₂, c₃, d). One overall
 scale fixes c₁; per layer, with τ the standard deviation of its input, the rest depends on
 
     r = E[σ²]/(τ²m₁²),   k = (τm₂/m₁)²,   ω = E[(σ²)'']/(2m₁²),
@@ -9,7 +9,7 @@ and for two layers the conjugate kernel has
 
     d/(τ₀²c₁) = r₁r₂,   2τ₀²c₃/c₁ = k₁ + k₂/r₁,   4τ₀²c₂/c₁ = k₁ + k₂ω₁²/r₁.
 
-Attempts run from the shallowest and most explicit to the most general one; the first that
+Attempts are ordered from shallow networks with closed forms to general ones; the first that
 reaches all four numbers is returned, otherwise the closest.
 """
 
@@ -32,6 +32,7 @@ from notsodeep.cells import DeepDEQ
 from notsodeep.checks import InputError, choice, count, matrix, positive
 from notsodeep.gaussian import moments
 from notsodeep.highdim.four_numbers import FourNumbers, coefficients
+from notsodeep.highdim.mixture import Mixture, statistics_of
 from notsodeep.highdim.statistics import Statistics
 from notsodeep.kinds import Kind
 from notsodeep.models import DEQ, Explicit
@@ -45,7 +46,7 @@ __all__ = ["Match", "SphereMatch", "match"]
 Array: TypeAlias = NDArray[Any]
 
 EXACT = 1e-8  # largest relative error of a match that calls itself exact
-_SOLVED = 1e-11  # where the search for a solution stops
+_SOLVED = 1e-11  # tolerance of the search for a solution
 _STARTS = 6  # starting points of one attempt
 _STEEPEST = 1e3  # largest slope of a layer that keeps the scale of its input
 _KAPPA = 0.25 - 1 / (2 * math.pi)  # E[σ²]/(τ²m₁²) = 1 + κs for leaky relu
@@ -53,7 +54,7 @@ _KAPPA = 0.25 - 1 / (2 * math.pi)  # E[σ²]/(τ²m₁²) = 1 + κs for leaky re
 
 @dataclass(frozen=True, eq=False)
 class Match:
-    """An explicit network and how well it meets its target.
+    """An explicit network, and how closely it matches the model.
 
     Attributes
     ----------
@@ -171,7 +172,7 @@ class Match:
 def match(
     model: DEQ | DeepDEQ | Explicit,
     tau0: float | None = None,
-    stats: Statistics | None = None,
+    stats: Statistics | Mixture | None = None,
     kind: str = "ck",
     family: str | None = None,
     depth: int | None = None,
@@ -186,7 +187,7 @@ def match(
 def match(
     model: DEQ | DeepDEQ | Explicit,
     tau0: float | None = None,
-    stats: Statistics | None = None,
+    stats: Statistics | Mixture | None = None,
     kind: str = "ck",
     *,
     on: str,
@@ -198,7 +199,7 @@ def match(
 def match(
     model: DEQ | DeepDEQ | Explicit,
     tau0: float | None = None,
-    stats: Statistics | None = None,
+    stats: Statistics | Mixture | None = None,
     kind: str = "ck",
     family: str | None = None,
     depth: int | None = None,
@@ -215,8 +216,8 @@ def match(
     Parameters
     ----------
     model : DEQ, DeepDEQ or Explicit
-        What to replace; an Explicit may be compressed to fewer layers [Gu22].
-    tau0, stats : float, or Statistics
+        The model to replace; an Explicit may be compressed to fewer layers [Gu22].
+    tau0, stats : float, or Statistics or Mixture
         τ₀ of the data, given directly or through its statistics.
     kind : str
         The kernel to keep. ``"ck"`` and ``"nngp"`` are matched by the CK of the network; for
@@ -280,9 +281,7 @@ def match(
         return _closer(model, kind, kinks, X)
     if X is not None:
         tau0 = sphere_norm(X, model) if on == "sphere" else _root_mean_square(X)
-    if stats is not None and not isinstance(stats, Statistics):
-        raise InputError(f"stats={stats!r} must come from Mixture.statistics or estimate_statistics")
-    tau0 = positive(tau0, "tau0") if stats is None else stats.tau0
+    tau0 = positive(tau0, "tau0") if stats is None else statistics_of(stats).tau0
     if on == "sphere":
         return match_on_sphere(model, tau0, kind, kinks)
     kind = choice(kind, model.kinds, "kind")
@@ -308,7 +307,7 @@ def match(
             best = found
         if best is not None and best.exact:
             break
-    if best is None:  # every trial degenerated: a linear network, with its verdict
+    if best is None:  # every trial was degenerate: return a linear network, with its errors
         best = problem.finish("identity", [activation("identity")] * (depth or 1), kind, model)
     assert best is not None
     return best
@@ -375,7 +374,7 @@ def _stretched(phi: Activation, name: str, start: float = 0.0) -> _Family:
 
 
 _KINK = 0.612  # the three-level quantiser of N(0, 1) closest to the identity: the least content above h₂
-# E[σ'] = E[σ''] = 0 to all digits: nothing but the diagonal passes
+# E[σ'] = E[σ''] = 0 to all digits: only the diagonal is left
 _FOLDED = _Family("cos", lambda theta, tau: activation("cos").stretched(10 / tau), ((),))
 _IDENTITY = _Family("identity", lambda theta, tau: activation("identity"), ((),))
 _LEAKY = _Family("leaky_relu", _leaky, ((0.3,), (1.0,), (0.05,), (2.0,)))
@@ -391,7 +390,7 @@ _FAMILIES: dict[str, _Family] = {f.name: f for f in (_IDENTITY, _LEAKY, _HARD_TA
     if name != "piecewise_linear" and isinstance(activation(name).shape, Smooth)
 }
 
-_DEGENERATE = (InputError, ArithmeticError, ValueError)  # of a trial network: the signal dies or overflows
+_DEGENERATE = (InputError, ArithmeticError, ValueError)  # raised by a trial network whose signal vanishes or overflows
 _Layers: TypeAlias = list[Activation]
 _Named: TypeAlias = tuple[str, _Layers]  # the family, and one activation a layer
 _Attempt: TypeAlias = tuple[int, Callable[[], _Named | None]]  # the depth, and how to find the layers
@@ -412,14 +411,14 @@ class _Problem:
         start = self._own_start(own)
         own_layer, mild = _stretched(own, _name(own), start), _stretched(own, _name(own), start - 2)
         yield self._system(_IDENTITY)
-        if all(self._vanishes(number) for number in (1, 2, 3)):  # φ folds its input many times: d remains
+        if all(self._vanishes(number) for number in (1, 2, 3)):  # c₁ = c₂ = c₃ ≈ 0: only the diagonal is left
             yield self._system(_FOLDED)
             return
-        if self._vanishes(1):  # even φ: nothing linear passes
+        if self._vanishes(1):  # even φ: c₁ = 0
             yield self._system(_ODD, _EVEN)
             yield self._system(_ODD, own_layer)
             return
-        if self._vanishes(2) and self._vanishes(3):  # odd φ: c₁ and d remain
+        if self._vanishes(2) and self._vanishes(3):  # odd φ: only c₁ and d are left
             yield 1, partial(self._scalar, _HARD_TANH, math.log(0.3), math.log(9.0))
             yield 1, partial(self._scalar, _ODD, 1.0, 1e-9 - _PASS / (1 - _PASS))
             return
@@ -430,7 +429,7 @@ class _Problem:
         if own.shape.homogeneous and self.kind == "ck":
             yield 2, self._two_leaky
         pairs = [(_PIECEWISE, _PIECEWISE), (_NEAR_LINEAR, own_layer), (own_layer, _NEAR_LINEAR)]
-        if self.kind == "ck" and isinstance(own.shape, Smooth):  # its own curve bends no more than needed
+        if self.kind == "ck" and isinstance(own.shape, Smooth):  # φ itself first: it needs no more curvature
             pairs = [pairs[1], pairs[0], pairs[2]]
         for pair in pairs if self.kind == "ck" else pairs[:1]:
             yield self._system(*pair)
@@ -449,7 +448,7 @@ class _Problem:
     # solvers ------------------------------------------------------------------------------
 
     def _scalar(self, family: _Family, low: float, high: float) -> _Named:
-        """One layer of an odd family by a bracketed root of d/(τ₀²c₁); the nearer end without one."""
+        """One layer of an odd family by a bracketed root of d/(τ₀²c₁); without a root, its nearer end."""
 
         def excess(theta: float) -> float:
             weights = self._weights([family.build([theta], self.tau0)])
@@ -558,7 +557,7 @@ class _Problem:
         return abs(self.target[number - 1]) * self.tau0**power <= 1e-13 * self.target.d
 
     def _own_start(self, own: Activation) -> float:
-        # the input of the DEQ's activation is about as large as the kernel's linear part says
+        # estimate the input scale of the DEQ's activation from the kernel's linear part
         slope = moments(own, self.tau0).slope
         share = self.target.c1 if self.kind == "ck" else self.target.c1 / 2
         return math.log(math.sqrt(share) / abs(slope)) if slope and share else 0.0

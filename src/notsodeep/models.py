@@ -276,7 +276,7 @@ class Explicit(KernelMethods, Description):
         _set(self, normalize=None if normalize is None else positive(normalize, "normalize"))
 
     def recursion(self, depth: int | None = None) -> Recursion:
-        """One line a layer, from the (normalised) input to the last layer; `depth` must be None."""
+        """One level per layer, from the (normalised) input to the last layer; `depth` must be None."""
         assert depth is None
         first = Layer(self.activations[0], 0.0, 1.0, self.bias[0])
         later = [Layer(phi, 1.0, 0.0, b) for phi, b in zip(self.activations[1:], self.bias[1:], strict=True)]
@@ -287,7 +287,7 @@ class Explicit(KernelMethods, Description):
         return len(self.activations)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return a JSON-ready description, as 0.1 wrote it where there is neither bias nor normalisation."""
+        """Return a JSON-ready description; without bias and normalisation it is the one of version 0.1."""
         absent = {"bias": not any(self.bias), "normalize": self.normalize is None}
         return {key: value for key, value in super().to_dict().items() if not absent.get(key)}
 
@@ -406,7 +406,7 @@ def model_from_dict(content: Any, origin: str = "description") -> Any:
 
 
 def _layers(descriptions: Any) -> list[Activation]:
-    """The layers of an explicit network; a file may not ask for endless work."""
+    """The layers of an explicit network; their number is limited, so that a file cannot ask for endless work."""
     if not isinstance(descriptions, list | tuple):
         raise InputError(f"activations={descriptions!r} must be a list")
     if len(descriptions) > _MOST_LAYERS:
@@ -418,7 +418,7 @@ _MODELS: dict[str, Callable[..., Any]] = {"DEQ": DEQ, "Explicit": Explicit, "Con
 
 
 def register(name: str, build: Callable[..., Any]) -> None:
-    """Let descriptions name another model; `build` takes the entries of the description."""
+    """Register another kind of model for descriptions; `build` takes the entries of the description."""
     _MODELS[name] = build
 
 
@@ -450,7 +450,7 @@ def _verdict(phi: Activation, recurrent: float) -> Verdict:
 
 def _fixed_variance(model: DEQ, drive: float, centered: bool) -> float:
     recurrent = model.recurrent
-    # a constant changes no variance, but its square would swallow the digits of a small one
+    # a constant does not change the variance, but a small variance would cancel against its square
     phi = model.activation - model.activation(0.0) if centered else model.activation
 
     def gap(q: float) -> float:

@@ -1,4 +1,4 @@
-"""Progress of long work, in one protocol: work calls ``report(done, total)``.
+"""Progress of long work, in one protocol: the work calls ``report(done, total)``.
 
 The report goes to the caller's own callable, to a bar on a terminal or in a notebook, to lines of text, or nowhere.
 """
@@ -23,15 +23,15 @@ Callback: TypeAlias = Callable[[Any, int], None]
 Progress: TypeAlias = bool | Callback | None
 _Show: TypeAlias = Callable[[str, Any, int | None], None]
 
-_PATIENCE = 1.5  # seconds of silence before anything appears
+_PATIENCE = 1.5  # seconds before a bar appears
 _COMPILING = "compiling kernels for their first use here; later runs may find them compiled"
 
 
 class Report:
     """``report(done, total)`` moves the bar, ``report.stage(text)`` names what follows.
 
-    `done` is an integer, or an object with ``__index__`` whose text is shown: an epoch with its loss. A report is
-    itself a callable(done, total), so that work hands it on as the `progress` of its parts.
+    `done` is an integer, or an object with ``__index__`` whose text is shown, such as an epoch with its loss. A report
+    is itself a callable(done, total), so it can be passed on as the `progress` of a part of the work.
     """
 
     def __init__(self, text: str, show: _Show, note: Callable[[str], None]) -> None:
@@ -47,7 +47,7 @@ class Report:
         self._show(text, None, None)
 
     def note(self, text: str) -> None:
-        """Say something once, where a bar would be shown."""
+        """Print a line once, if a bar would be shown."""
         if text not in self._noted:
             self._noted.add(text)
             self._note(text)
@@ -63,12 +63,12 @@ def reporter(
     ----------
     description : str
     total : int, optional
-        Its length, where it is known before.
+        Its length, if known in advance.
     progress : bool, callable or None
-        A callable receives (done, total). True shows a bar, or lines where the error stream is no terminal; False
-        shows nothing. None shows what True does on a terminal and in a notebook, once the work has lasted a moment.
+        A callable receives (done, total). True shows a bar, or lines if stderr is not a terminal; False shows nothing.
+        None acts like True on a terminal and in a notebook, after `patience` seconds.
     patience : float
-        That moment, in seconds.
+        Seconds before anything is shown.
 
     Examples
     --------
@@ -103,13 +103,13 @@ def _bar(patience: float) -> Iterator[tuple[_Show, Callable[[str], None]]]:
     began = time.monotonic()
 
     def show(text: str, done: Any, total: int | None) -> None:
-        bar.tasks[0].total = total  # `update` cannot forget a length
+        bar.tasks[0].total = total  # `update` cannot reset the total
         bar.update(task, description=printable(_described(text, done)), completed=operator.index(done or 0))
         if not bar.live.is_started and time.monotonic() - began >= patience:
             bar.start()
 
     try:
-        yield show, lambda text: console.print(text)  # a function: estimators that are cloned copy what they hold
+        yield show, lambda text: console.print(text)  # a function can be deep-copied by `clone`
     finally:
         if bar.live.is_started:
             bar.stop()
@@ -136,12 +136,12 @@ def _described(text: str, done: Any) -> str:
 
 @contextmanager
 def compilation(progress: Progress = None) -> Iterator[None]:
-    """Say once if loops are compiled inside the block; nothing when they come from the cache.
+    """Print a line if loops are compiled inside the block, but not if they come from the cache.
 
     Parameters
     ----------
     progress : bool, callable or None
-        As in :func:`reporter`: the line appears where a bar would. A callable of the caller knows only numbers.
+        As in :func:`reporter`: the line appears where a bar would; a callable receives nothing.
     """
     if isinstance(progress, Report):
         tell = progress.note
@@ -159,7 +159,7 @@ def compilation(progress: Progress = None) -> Iterator[None]:
         def on_end(self, event: object) -> None:
             pass
 
-    with event.install_listener("numba:compile", Listener()):  # Numba tells of compilations, not of what it loads
+    with event.install_listener("numba:compile", Listener()):  # Numba reports compilations, not loads from the cache
         yield
 
 
@@ -174,7 +174,7 @@ def _is_terminal() -> bool:
 
 
 def _in_notebook() -> bool:
-    """Whether the code runs in the kernel of a notebook, which alone among IPython's shells has one."""
+    """Whether the code runs in a notebook: among IPython's shells, only its shell has a kernel."""
     ask = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)
     return hasattr(ask(), "kernel")
 

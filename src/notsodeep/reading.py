@@ -1,8 +1,8 @@
-"""Files from anywhere, read as data and within limits: JSON, ``.npy``, ``.npz``, compressed bytes.
+"""Read untrusted files as data, within limits: JSON, ``.npy``, ``.npz``, compressed bytes.
 
 A reader returns plain data or raises `OSError` or `ValueError` with the reason. Sizes that a file declares are compared
-with its own length and with the free memory before anything is unpacked: a small file costs little memory and time,
-whatever it says. Nothing here can execute anything.
+with its length and with the free memory before anything is unpacked, so a small file costs little memory and time,
+whatever it declares. Nothing in a file is executed.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ __all__ = ["Npz", "affordable", "content", "json_file", "json_text", "npy_file",
 
 Array: TypeAlias = NDArray[Any]
 
-_HARMLESS = 64 << 20  # bytes that any file may unpack to
-_RATIO = 200  # beyond that, at most so many times its own length: measured numbers never compress so well
-_TEXT = 16 << 20  # bytes of JSON; empty lists take twenty times as much in memory
+_HARMLESS = 64 << 20  # every file may unpack to this many bytes
+_RATIO = 200  # larger ones to at most this many times their length: real measurements never compress so well
+_TEXT = 16 << 20  # limit for JSON in bytes; empty lists take twenty times as much memory
 _DIGITS = 40  # of an integer in JSON
 _MAGIC = np.lib.format.MAGIC_PREFIX
 _METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)  # what numpy writes
 
 
 def regular(path: str | os.PathLike[str]) -> Path:
-    """The path of an ordinary file: a pipe would be waited for without end, and a device never ends."""
+    """The path of a regular file; reading from a pipe or device might never end."""
     mode = os.stat(path).st_mode
     if not stat.S_ISREG(mode):
         raise ValueError(f"it is {'a directory' if stat.S_ISDIR(mode) else 'a device or a pipe'}, not a file")
@@ -44,7 +44,7 @@ def regular(path: str | os.PathLike[str]) -> Path:
 
 
 def opened(path: str | os.PathLike[str]) -> BinaryIO:
-    """An ordinary file, open for reading."""
+    """A regular file, open for reading."""
     return regular(path).open("rb")
 
 
@@ -123,12 +123,12 @@ def _npy(stream: IO[bytes], length: int, stored: int) -> Array:
     """Read an array from `length` bytes that take `stored` bytes on disk."""
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # about headers in the manner of Python 2, or of nobody
+            warnings.simplefilter("ignore")  # warnings about headers of Python 2, or malformed ones
             version = np.lib.format.read_magic(stream)
             header = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}[version]
             shape, fortran, dtype = header(stream)
         count = math.prod(shape)
-    except Exception:  # its text is Python's own syntax, and can fail in every way that the parser can
+    except Exception:  # the header is Python syntax; parsing it can raise many kinds of exceptions
         raise ValueError("its header is damaged; save it again") from None
     if dtype.hasobject:
         raise ValueError("it holds Python objects; save an array of numbers")
@@ -152,7 +152,7 @@ def _npy(stream: IO[bytes], length: int, stored: int) -> Array:
 
 
 def _is_text(codes: Array) -> bool:
-    """Whether all of these are characters of Unicode, and no halves of one."""
+    """Whether all of these are valid Unicode code points, without lone surrogates."""
     return bool(np.all((codes < 0xD800) | ((codes > 0xDFFF) & (codes <= 0x10FFFF))))
 
 
@@ -218,7 +218,7 @@ class Npz:
             raise ValueError(f"its array {name!r} is damaged; save it again") from None
 
     def get(self, name: str) -> Array | None:
-        """Read one array, or return None where there is none of this name."""
+        """Read one array, or return None if there is none of this name."""
         return self[name] if name in self._members else None
 
     def __enter__(self) -> Npz:

@@ -1,10 +1,10 @@
-"""A network as a recursion of covariances: what every kernel of a fully-connected network is computed from.
+"""A network as a recursion of covariances, from which every kernel of a fully-connected network is computed.
 
-With P = x·y and one line a layer,
+With P = x·y and one equation per layer,
 
     Λ_l = σ_l² K_{l−1} + β_l² P + bias_l,   K_l = E[φ_l(u) φ_l(v)],   (u, v) ~ N(0, Λ_l).
 
-A layer may normalise its output. An explicit network starts from its input; the state of a DEQ enters its own first
+A layer may normalise its output. An explicit network starts from its input; a DEQ feeds its state back to its first
 layer.
 """
 
@@ -45,7 +45,7 @@ class Layer:
     activation : str, callable or Activation
         φ.
     recurrent, input, bias : float
-        The variances σ² of what comes from the layer before (from the state, in the first layer), β² and σ_0².
+        The variances σ² of the weights on the previous layer (on the state, in the first layer), β² and σ_0².
     normalize : {None, "rms", "layer"}
         N: nothing; divide the layer's output by its root mean square; subtract its mean and divide by its standard
         deviation.
@@ -90,7 +90,7 @@ class Layer:
 
     @property
     def plain(self) -> bool:
-        """Whether the layer is φ and nothing else."""
+        """Whether the layer has no normalisation, skip or residual."""
         return self.normalize is None and not self.skip and not self.residual
 
     def output(self, variance: float, *, centered: bool = False) -> tuple[float, float, float]:
@@ -156,7 +156,7 @@ class Recursion:
         def gap(v: float) -> float:
             return last.output(self.passed(v, square, centered=centered)[-1], centered=centered)[0] - v
 
-        if self.normalized:  # what enters a normalised layer does not change the power of what leaves it
+        if self.normalized:  # the output power of a normalised layer does not depend on its input
             return gap(1.0) + 1.0
         if gap(0.0) <= 0:
             return 0.0

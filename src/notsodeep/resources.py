@@ -1,4 +1,4 @@
-"""How much memory there is."""
+"""Available memory."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["available_memory", "readable"]
 
 
 def available_memory() -> int:
-    """Bytes that can be taken without swapping, within the limit of the container if there is one."""
+    """Bytes available without swapping, within the limit of the container if there is one."""
     if sys.platform == "win32":
         return _available_to_windows()
     free = int(os.sysconf("SC_PAGE_SIZE")) * int(os.sysconf("SC_PHYS_PAGES"))
@@ -50,7 +50,7 @@ def _lines(path: str) -> list[str]:
 
 
 def readable(size: float) -> str:
-    """Bytes as people say them.
+    """Bytes in a readable unit.
 
     >>> readable(8e12), readable(1.5e9), readable(2e6)
     ('8 TB', '1.5 GB', '2 MB')

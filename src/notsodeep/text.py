@@ -1,4 +1,4 @@
-"""Text from anywhere, made safe for where it goes: a terminal, a spreadsheet, a stream of few characters."""
+"""Make untrusted text safe for its destination: a terminal, a spreadsheet, a stream with a small encoding."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any
 
 __all__ = ["cell", "printable", "speak_plainly"]
 
-_UNSEEN = ("Cc", "Cf", "Cs", "Zl", "Zp")  # controls, marks of direction, halves of characters, separators of lines
-_FORMULA = tuple("=+-@＝＋－＠\t\r\n")  # what a spreadsheet evaluates begins so
+_UNSEEN = ("Cc", "Cf", "Cs", "Zl", "Zp")  # control characters, direction marks, surrogates, line separators
+_FORMULA = tuple("=+-@＝＋－＠\t\r\n")  # a spreadsheet evaluates cells that begin with these
 _ERRORS = "notsodeep"
 _SPELT = {
     **{"·": "*", "×": "x", "∗": "*", "−": "-", "–": "-", "—": "--", "…": "...", "→": "->", "↦": "|->", "⇒": "=>"},
@@ -20,7 +20,7 @@ _SPELT = {
 
 
 def printable(text: object, keep: str = "") -> str:
-    r"""Text for a terminal: what could steer it, or reorder what it shows, is spelt out.
+    r"""Text for a terminal: characters that control it or reorder text are escaped.
 
     Examples
     --------
@@ -39,7 +39,7 @@ def printable(text: object, keep: str = "") -> str:
 
 
 def cell(value: Any) -> Any:
-    """A value for a CSV file: text that a spreadsheet would take for a formula gets an apostrophe before it.
+    """A value for a CSV file: text that a spreadsheet would evaluate as a formula is prefixed with an apostrophe.
 
     Examples
     --------
@@ -56,7 +56,7 @@ def cell(value: Any) -> Any:
 
 
 def speak_plainly() -> None:
-    """Let the standard streams spell out in ASCII what their encoding lacks, σ as ``sigma``, instead of failing."""
+    """Let the standard streams replace characters that their encoding lacks (σ by ``sigma``) instead of failing."""
     codecs.register_error(_ERRORS, _spell)
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):

@@ -1,7 +1,7 @@
-"""Pools of threads, and tiles in parallel, each of them computed by one thread.
+"""Pools of threads; tiles run in parallel, each on one thread.
 
 OpenBLAS rounds differently with one thread and with two. In :func:`pool` BLAS runs single-threaded and tiles run in
-parallel, so their bits depend neither on the number of threads nor on the process that computes them.
+parallel, so results are bit-identical for any number of threads and processes.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def _controller() -> Any:
 
 @contextmanager
 def single_threaded_blas() -> Iterator[None]:
-    """Hold BLAS to one thread until the last of overlapping callers has left."""
+    """Limit BLAS to one thread until the last of overlapping callers has left."""
     global _inside, _limits
     with _lock:
         if _inside == 0:
@@ -54,7 +54,7 @@ def single_threaded_blas() -> Iterator[None]:
 
 @contextmanager
 def single_threaded() -> Iterator[None]:
-    """Hold BLAS to one thread and, in the calling thread, Numba too."""
+    """Limit BLAS to one thread and, in the calling thread, Numba too."""
     before = numba.get_num_threads()
     with single_threaded_blas():
         numba.set_num_threads(1)
@@ -65,13 +65,13 @@ def single_threaded() -> Iterator[None]:
 
 
 class Scratch(threading.local):
-    """Memory that each thread keeps from tile to tile: it avoids page faults, which cost as much as a checksum."""
+    """Buffers that each thread reuses: this avoids page faults, which cost as much as a checksum."""
 
     def __init__(self) -> None:
         self._bytes = np.empty(0, np.uint8)
 
     def array(self, shape: tuple[int, ...], dtype: DTypeLike) -> NDArray[Any]:
-        """An array of this thread with any content; the next call takes its memory back."""
+        """An uninitialised array of this thread; the next call reuses its memory."""
         size = math.prod(shape) * np.dtype(dtype).itemsize
         if self._bytes.size < size:
             self._bytes = np.empty(size, np.uint8)
@@ -79,13 +79,13 @@ class Scratch(threading.local):
 
 
 def thread_count() -> int:
-    """How many threads Numba was told to use."""
+    """Number of threads that Numba is set to use."""
     return int(numba.get_num_threads())
 
 
 @contextmanager
 def plain_pool(count: int | None = None) -> Iterator[ThreadPoolExecutor]:
-    """Yield `count` threads, by default as many as Numba uses, BLAS left as it is; a failure cancels what waits."""
+    """Yield `count` threads (default: as many as Numba uses) without limiting BLAS; a failure cancels waiting tasks."""
     count = thread_count() if count is None else count
     with ThreadPoolExecutor(count, initializer=numba.set_num_threads, initargs=(1,)) as threads:
         try:
@@ -99,7 +99,7 @@ def plain_pool(count: int | None = None) -> Iterator[ThreadPoolExecutor]:
 def pool() -> Iterator[Pool]:
     """Yield as many threads as Numba uses, each of them with one thread for BLAS and for Numba."""
     count = thread_count()
-    with single_threaded(), plain_pool(count) as threads:  # in this order: BLAS stays held until the last tile ends
+    with single_threaded(), plain_pool(count) as threads:  # in this order, BLAS stays limited until the last tile ends
         yield Pool(threads, count)
 
 
@@ -117,7 +117,7 @@ class Pool:
         """Call work(task, worker) for every task.
 
         Worker w takes tasks w, w + count, …: sums kept per worker are then the same in every run.
-        `done` is told how many have ended, from the calling thread.
+        `done` is called with the number of finished tasks, from the calling thread.
         """
         if len(tasks) == 1 or self.count == 1:
             for index, task in enumerate(tasks):

@@ -355,7 +355,7 @@ def test_the_train_command_trains_networks_that_can_be_compared(tmp_path):
     train(model="deq", width=16, epochs=1, tol=1e-4, out=path, json=True)
     implicit = nn.load(path)
     assert implicit.deq == nsd.DEQ("relu", 0.2, 0.8).centered(1.0)
-    train(model="explicit", width=16, epochs=1, out=path, json=True)
+    train(model="explicit", width=16, epochs=1, out=path, force=True, json=True)
     assert nn.load(path).explicit == nsd.match(nsd.DEQ("relu", 0.2, 0.8), tau0=1.0).network
 
 
@@ -367,3 +367,6 @@ def test_the_train_command_refuses_before_it_trains(tmp_path, monkeypatch):
         train(activation="tanh", width=16, epochs=1, certify=True)
     with pytest.raises(InputError, match=r"out=.*does not exist"):
         train(width=16, epochs=1, out=tmp_path / "absent" / "net.safetensors")
+    (tmp_path / "net.safetensors").write_text("mine")
+    with pytest.raises(InputError, match="exists already; pass --force"):
+        train(width=16, epochs=1, out=tmp_path / "net.safetensors")

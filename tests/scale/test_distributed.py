@@ -220,6 +220,11 @@ def test_what_is_no_address_is_refused_at_once(address: str) -> None:
         pass
 
 
+def test_a_secured_scheduler_needs_certificates() -> None:
+    with pytest.raises(InputError, match="needs certificates"), distributed.connected("tls://127.0.0.1:8786"):
+        pass
+
+
 def test_no_file_and_no_setting_names_a_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without --scheduler nothing is asked, whatever Dask's own settings say."""
     monkeypatch.setenv("DASK_SCHEDULER_ADDRESS", "tcp://127.0.0.1:1")

@@ -1,4 +1,4 @@
-"""``notsodeep bench``: measure the claims of BENCHMARKS.md again."""
+"""``notsodeep bench``: run the benchmarks of BENCHMARKS.md again."""
 
 from __future__ import annotations
 
@@ -17,28 +17,28 @@ from notsodeep.commands.console import Json, emit, say, table
 
 
 def bench(
-    names: Annotated[list[str] | None, typer.Argument(help="Claims or areas; all of them when absent.")] = None,
+    names: Annotated[list[str] | None, typer.Argument(help="Benchmarks or areas; all of them when absent.")] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Small sizes; the stored results stay as they are.")] = False,
-    list_: Annotated[bool, typer.Option("--list", help="List the claims and stop.")] = False,
+    list_: Annotated[bool, typer.Option("--list", help="List the benchmarks and stop.")] = False,
     json: Json = False,
 ) -> None:
-    """Run the benchmarks of a checkout, one claim each, and rewrite BENCHMARKS.md."""
+    """Run the benchmarks of a checkout, one process each, and rewrite BENCHMARKS.md."""
     folder = _folder()
-    claims = {path.stem: area for path in sorted(folder.glob("*.py")) if (area := _area(path)) is not None}
-    chosen = _choose(names or [], claims)
+    areas = {path.stem: area for path in sorted(folder.glob("*.py")) if (area := _area(path)) is not None}
+    chosen = _choose(names or [], areas, folder)
     if list_:
         if json:
-            emit([{"claim": claim, "area": claims[claim]} for claim in chosen])
+            emit([{"name": name, "area": areas[name]} for name in chosen])
         else:
-            say(table("benchmarks", ("claim", "area"), [(claim, claims[claim]) for claim in chosen]))
+            say(table("benchmarks", ("name", "area"), [(name, areas[name]) for name in chosen]))
         return
-    results = [_run(folder / f"{claim}.py", quick) for claim in chosen]
+    results = [_run(folder / f"{name}.py", quick) for name in chosen]
     if not quick and (folder / "write.py").is_file():
         _python(folder / "write.py", check=True, stdout=sys.stderr)
     if json:
         emit(results)
     else:
-        say(table("benchmarks", ("claim", "verdict"), [(r["claim"], r["verdict"]) for r in results]))
+        say(table("benchmarks", ("name", "verdict"), [(r["name"], r["verdict"]) for r in results]))
 
 
 def _folder() -> Path:
@@ -62,12 +62,16 @@ def _area(path: Path) -> str | None:
     return str(constants.get("AREA", ""))
 
 
-def _choose(names: list[str], claims: dict[str, str]) -> list[str]:
-    options = sorted({*claims, *claims.values()} - {""})
+def _choose(names: list[str], areas: dict[str, str], folder: Path) -> list[str]:
+    options = sorted({*areas, *areas.values()} - {""})
+    former = folder / "former_names.json"
+    renamed = json_module.loads(former.read_text(encoding="utf-8")) if former.is_file() else {}
     for name in names:
+        if name in renamed:
+            raise InputError(f"names={name!r} is now called {renamed[name]!r}")
         if name not in options:
             raise InputError(f"names={name!r} is not a benchmark{nearest(name, options)} (see notsodeep bench --list)")
-    return [claim for claim, area in claims.items() if not names or claim in names or area in names]
+    return [name for name, area in areas.items() if not names or name in names or area in names]
 
 
 def _run(script: Path, quick: bool) -> dict[str, Any]:
@@ -80,7 +84,7 @@ def _run(script: Path, quick: bool) -> dict[str, Any]:
 
 
 def _python(*arguments: str | Path, check: bool, **options: Any) -> subprocess.CompletedProcess[str]:
-    """Run a script whose text is UTF-8, whatever the console speaks."""
+    """Run a script with UTF-8 input and output, whatever the encoding of the console."""
     environment = {**os.environ, "PYTHONUTF8": "1", "PYTHONIOENCODING": "utf-8"}
     command = [sys.executable, *map(str, arguments)]
     return subprocess.run(command, encoding="utf-8", env=environment, check=check, **options)

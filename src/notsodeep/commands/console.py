@@ -1,4 +1,4 @@
-"""What every command shares: where words go, where JSON goes, how files appear."""
+"""Shared by all commands: printing of text and JSON, progress, output files."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ Json = Annotated[bool, typer.Option("--json", help="Print one JSON object and no
 
 
 class Commands(TyperGroup):
-    """Commands of which a misspelt one is answered with the nearest."""
+    """A group of commands; the error for a misspelt one suggests the nearest."""
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         if args and not args[0].startswith("-"):
@@ -66,7 +66,7 @@ def terminal(*, stderr: bool = False) -> Console:
 
 
 def say(*content: Any) -> None:
-    """Print text or tables for people; text is not wrapped, so that it can be copied."""
+    """Print text or tables for readers; text is not wrapped, so that it can be copied."""
     console = terminal()
     for part in content or ("",):
         safe = printable(part, keep="\n") if isinstance(part, str) else part
@@ -74,7 +74,7 @@ def say(*content: Any) -> None:
 
 
 def wrapped(label: str | None, text: str, width: int = 80, margin: int = 11) -> list[str]:
-    """Lines of at most `width` columns behind a label and from there on at a margin, or without both.
+    """Wrap text to `width` columns after a label, with a hanging indent, or without both.
 
     Examples
     --------
@@ -112,10 +112,10 @@ def wrapped_reason(label: str | None, reason: str) -> list[str]:
 
 
 def emit(content: Any) -> None:
-    """Print one JSON document; a number that JSON does not have (NaN, infinity) is null."""
+    """Print one JSON document; NaN and infinity, which JSON does not have, become null."""
     plain = not (sys.stdout.encoding or "").lower().startswith("utf")
     text = json.dumps(_finite(content), indent=2, ensure_ascii=plain, allow_nan=False)
-    if not text.replace("\n", "").isprintable():  # JSON spells out only some of the characters that steer a terminal
+    if not text.replace("\n", "").isprintable():  # JSON escapes only some of the characters that control a terminal
         text = "".join(one if printable(one, keep="\n") == one else json.dumps(one)[1:-1] for one in text)
     sys.stdout.write(text + "\n")
 
@@ -164,6 +164,6 @@ def parse_activation(name: str, parameters: Sequence[str]) -> Activation:
 
 
 def new_file(path: Path, *, force: bool = False) -> None:
-    """Refuse, before the work, a file that cannot be written or that is there already."""
+    """Refuse, before the work, a file that cannot be written or exists already."""
     if os.path.lexists(files.writable(path, "out")) and not force:
         raise InputError(f"out={str(path)!r} exists already; pass --force to replace it")

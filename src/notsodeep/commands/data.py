@@ -1,4 +1,4 @@
-"""``notsodeep data``: which data sets there are, fetching them, and what is in them."""
+"""``notsodeep data``: list, fetch and describe data sets."""
 
 from __future__ import annotations
 

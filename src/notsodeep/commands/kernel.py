@@ -44,8 +44,8 @@ def kernel(
 ) -> None:
     """Write the exact infinite-width kernel matrix of a data set.
 
-    A .zarr directory is written tile by tile and need not fit in memory. Killed at any moment, the same command
-    continues it; tiles that are damaged are computed again, and a directory of another kernel is refused.
+    A .zarr directory is written tile by tile and need not fit in memory. If the command is killed, the same command
+    continues; damaged tiles are computed again, and a directory of another kernel is refused.
     """
     suffix = out.suffix.lower()
     if suffix not in (".npy", ".zarr"):
@@ -98,7 +98,7 @@ def _in_memory(network: Any, out: Path, X: Any, *, dtype: str, **options: Any) -
 
 
 def _tiles(total: int, reused: int) -> str:
-    """What a run found and what it did.
+    """How many tiles were reused and how many computed.
 
     >>> _tiles(6, 4)
     'tiles: 4 of 6 there already, 2 computed'

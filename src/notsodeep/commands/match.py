@@ -79,7 +79,7 @@ def match(
     if kinks is not None:
         raise InputError(f"kinks={kinks} is for --on sphere; use --family piecewise_linear")
     loaded = None if data is None else datasets.subsample(datasets.load(data), limit)
-    scale = tau0 if loaded is None else 1.0  # data is scaled so
+    scale = tau0 if loaded is None else 1.0  # the data is scaled to this τ0
     with progress("designing the explicit network", quiet=json) as step:
         found = design(deq, tau0=scale, kind=kind, family=family, depth=depth)
         if report is None:

@@ -82,7 +82,7 @@ def predict(
 
 
 def _scores(machine: Any, answers: Any, chosen: Any) -> dict[str, Any]:
-    """Accuracy or R² where the samples have labels, and apart from it that of the samples not seen in the fit."""
+    """Accuracy or R² if the samples have labels, also for the samples that were not in the fit."""
     if chosen.labels is None:
         return {}
     score: Callable[[Any, Any], float]
@@ -94,13 +94,13 @@ def _scores(machine: Any, answers: Any, chosen: Any) -> dict[str, Any]:
         name, score, labels = "r2", r2_score, labels_for("regress", chosen.labels, chosen.name)
     unseen = ~machine.fitted_to(chosen.X)
     found = {name: float(score(labels, answers)), "fitted_samples": int(np.count_nonzero(~unseen))}
-    if not unseen.all() and np.count_nonzero(unseen) > 1:  # R² of one sample is none
+    if not unseen.all() and np.count_nonzero(unseen) > 1:  # R² of one sample is undefined
         found[f"{name}_of_others"] = float(score(labels[unseen], answers[unseen]))
     return found
 
 
 def _described(name: str, summary: Mapping[str, Any]) -> str:
-    """A score, and how far to trust it.
+    """A score, with a warning if it includes training samples.
 
     >>> _described("accuracy", {"accuracy": 1.0, "samples": 9, "fitted_samples": 9})
     'accuracy 1.0000 on the rows it was fitted to: no estimate for new ones'

@@ -14,9 +14,8 @@ import numpy as np
 import typer
 
 from notsodeep import data as datasets
-from notsodeep import files
 from notsodeep.checks import InputError, choice, count
-from notsodeep.commands.console import DATA, Json, Limit, emit, parse_activation, progress, say, table
+from notsodeep.commands.console import DATA, Json, Limit, emit, new_file, parse_activation, progress, say, table
 from notsodeep.matching import match
 from notsodeep.models import DEQ
 
@@ -43,6 +42,7 @@ def train(
     ] = None,
     checkpoint: Annotated[Path | None, typer.Option(help="Resume from and write this file every epoch.")] = None,
     out: Annotated[Path | None, typer.Option(help="Write the trained network (.safetensors).")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
     certify: Annotated[bool, typer.Option("--certify", help="Check Condition 1 of [Ling23] on two classes.")] = False,
     seed: Annotated[int, typer.Option(help="Of the weights, the split and the order.")] = 0,
     threads: Annotated[int, typer.Option(help="Of PyTorch; small networks are fastest with one.")] = 1,
@@ -59,7 +59,7 @@ def train(
     source, names = datasets.subsample(datasets.load(data), limit).split(test_share, seed=seed).prepared().numbered()
     X, labels, X_test, labels_test = source.parts
     plain = DEQ(parse_activation(activation, param or []), recurrent, input)
-    deq = plain.centered(1.0)  # the match speaks of it: both models then compute nearly the same kernel
+    deq = plain.centered(1.0)  # the match approximates the centred model: both then have nearly the same kernel
     shape = (X.shape[1], width, len(names))
     network: Any
     if model == "deq":
@@ -68,8 +68,8 @@ def train(
         network = nn.ExplicitNet(match(deq, tau0=1.0).network, *shape, seed=seed)
     targets, targets_test = (np.eye(len(names))[part] if loss == "squared" else part for part in (labels, labels_test))
     if out is not None:
-        files.writable(out, "out")
-    # of fresh weights, hence before training: a network that cannot be certified costs nothing
+        new_file(out, force=force)
+    # certificate of the initial weights, before training: a network that cannot be certified fails at once
     certificate = _certify(plain, X, labels, width, seed) if certify else None
     with progress(f"{model} on {source.name}", quiet=json) as report, _later():
         history = nn.fit(
@@ -89,7 +89,7 @@ def train(
         )
     accuracy = _accuracy(network, X_test, labels_test)
     if out is not None:
-        nn.save(network, out)
+        nn.save(network, out, new=not force)
     summary: dict[str, Any] = {
         "model": model,
         "description": (deq if model == "deq" else network.explicit).to_dict(),
@@ -124,7 +124,7 @@ def train(
 
 @contextmanager
 def _later() -> Iterator[None]:
-    """Hold warnings back until the block has ended well; if it fails, its error says what went wrong."""
+    """Show warnings only after the block has succeeded; if it fails, its error is enough."""
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("default")
         yield

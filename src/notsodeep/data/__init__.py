@@ -1,4 +1,4 @@
-"""Data sets by name or from files, and the one preparation the theory asks for."""
+"""Data sets by name or from files, and the preparation that the theory assumes."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def load(
         - a ``.bin`` file of CIFAR-10 records;
         - a folder of either of the last two kinds, which gives a test part as well.
     fetch : bool
-        Whether a named data set that is not here may be fetched.
+        Whether a named data set may be downloaded if it is not in the cache.
     cache : path, optional
         Where fetched data sets are kept; see :func:`cache_folder`.
     progress : bool, callable or None
@@ -90,7 +90,7 @@ def load(
 
 
 def fetch(name: str, *, cache: str | Path | None = None, force: bool = False, progress: Progress = None) -> Fetched:
-    """Make sure that a named data set is here, whole and verified; see :func:`notsodeep.data.catalog.fetch`."""
+    """Make sure that a named data set is in the cache and verified; see :func:`notsodeep.data.catalog.fetch`."""
     known = canonical(name)
     if known not in CATALOG:
         reason = "is always here" if known else f"is not known{nearest(name, CATALOG)}"
@@ -99,7 +99,7 @@ def fetch(name: str, *, cache: str | Path | None = None, force: bool = False, pr
 
 
 def canonical(name: str) -> str | None:
-    """The name meant by ``Fashion_MNIST``, ``cifar-10``, …; None if it is none."""
+    """The canonical name of ``Fashion_MNIST``, ``cifar-10``, …; None if unknown."""
     bare = {known.replace("-", ""): known for known in NAMES}
     return bare.get(name.lower().replace("-", "").replace("_", ""))
 

@@ -1,4 +1,4 @@
-"""Image sets by name: fetched once from whichever source answers, verified, and kept in a cache."""
+"""Image sets by name: fetched once from the first source that works, verified, and kept in a cache."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ __all__ = ["CATALOG", "Entry", "FetchError", "Fetched", "cache_folder", "fetch",
 
 
 class FetchError(OSError):
-    """No source gave the data set; the message says what each of them said, and how to put the files by hand."""
+    """No source gave the data set; the message gives the error of each source, and how to place the files by hand."""
 
 
 @dataclass(frozen=True)
 class Entry:
-    """What is known of an image set before it is here.
+    """Description of an image set.
 
     Attributes
     ----------
@@ -43,7 +43,7 @@ class Entry:
     sources : sequence of Source
         Tried in this order.
     files : sequence of str
-        What to put into the folder of this name in the cache to do without any source.
+        Files that a user may put into the folder of this name in the cache, instead of fetching.
     """
 
     name: str
@@ -74,7 +74,7 @@ class Fetched:
     source : str
         Which source gave it.
     refusals : tuple of str
-        What the sources before that one said; empty if the data set was here already.
+        Errors of the sources tried before; empty if the data set was in the cache.
     new : bool
         Whether it was fetched now.
     """
@@ -125,7 +125,7 @@ CATALOG: dict[str, Entry] = {
 
 
 def cache_folder(cache: str | Path | None = None) -> Path:
-    """`cache`, or ``$NOTSODEEP_DATA``, or where this system keeps caches."""
+    """`cache`, or ``$NOTSODEEP_DATA``, or the user's cache folder of this system."""
     if cache is not None:
         return Path(cache).expanduser()
     if chosen := os.environ.get("NOTSODEEP_DATA"):
@@ -134,7 +134,7 @@ def cache_folder(cache: str | Path | None = None) -> Path:
 
 
 def fetch(name: str, *, cache: str | Path | None = None, force: bool = False, progress: Progress = None) -> Fetched:
-    """Make sure that an image set is in the cache, whole and verified.
+    """Make sure that an image set is in the cache, complete and verified.
 
     Parameters
     ----------
@@ -143,7 +143,7 @@ def fetch(name: str, *, cache: str | Path | None = None, force: bool = False, pr
     cache : path, optional
         The folder to keep it in; see :func:`cache_folder`.
     force : bool
-        Fetch again what is here already.
+        Fetch again even if it is in the cache.
     progress : bool, callable or None
         See :func:`notsodeep.progress.reporter`.
 
@@ -155,6 +155,7 @@ def fetch(name: str, *, cache: str | Path | None = None, force: bool = False, pr
     entry = CATALOG[name]
     if not force and (kept := _kept(entry, cache)) is not None:
         return Fetched(name, entry.path(cache), kept[1])
+    files.writable(entry.path(cache), "cache", parents=True)  # known before the download
     folder = entry.by_hand(cache)
     places = [*([sources.folder(folder)] if folder.is_dir() else []), *entry.sources]
     refusals: list[str] = []
@@ -177,7 +178,7 @@ def fetch(name: str, *, cache: str | Path | None = None, force: bool = False, pr
 
 
 def read(name: str, *, cache: str | Path | None = None, fetch_missing: bool = True, progress: Progress = None) -> Data:
-    """Return an image set with pixels in [0, 1] in float32, from the cache or, if need be, from a source."""
+    """Return an image set with float32 pixels in [0, 1], from the cache or else from a source."""
     entry = CATALOG[name]
     kept = _kept(entry, cache)
     if kept is None and fetch_missing:
@@ -198,7 +199,7 @@ def read(name: str, *, cache: str | Path | None = None, fetch_missing: bool = Tr
 
 
 def _verify(entry: Entry, arrays: ImageSet) -> None:
-    """Raise unless the decoded bytes are those that everybody has."""
+    """Raise unless the decoded bytes have the known checksum."""
     shapes = [array.shape for array in arrays]
     train, test = (entry.train, *entry.image_shape), (entry.test, *entry.image_shape)
     if shapes != [train, train[:1], test, test[:1]]:
@@ -215,7 +216,7 @@ def _digest(arrays: ImageSet) -> str:
 
 
 def _keep(entry: Entry, arrays: ImageSet, source: str, cache: str | Path | None) -> None:
-    """Write the cache file; it appears whole or not at all, and the last of several writers wins."""
+    """Write the cache file atomically; the last of several writers wins."""
     manifest = json.dumps({"name": entry.name, "source": source, "sha256": entry.sha256})
     with files.writing(entry.path(cache), parameter="cache", parents=True) as file:
         np.savez(file, manifest=np.array(manifest), **arrays._asdict())

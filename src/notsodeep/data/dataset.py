@@ -15,7 +15,7 @@ from notsodeep.data.preparation import Preparation, center_and_scale
 __all__ = ["Data", "Parts", "subsample"]
 
 _LABELS = "pass a .npz with X and y, or a .csv with a label column"
-_SHARE = 0.25  # held out where nothing is said and the set has no test part
+_SHARE = 0.25  # default share to hold out if the set has no test part
 
 
 class Parts(NamedTuple):
@@ -29,7 +29,7 @@ class Parts(NamedTuple):
 
 @dataclass(frozen=True)
 class Data:
-    """Samples in rows, with labels where there are some.
+    """Samples in rows, with optional labels.
 
     Attributes
     ----------
@@ -37,7 +37,7 @@ class Data:
     X : array of shape (n, p)
     labels : array of shape (n,) or None
     X_test : array of shape (m, p) or None
-        The part that everybody tests on, where the data set has one.
+        The standard test part, if the data set has one.
     labels_test : array of shape (m,) or None
     image_shape : (P, Q, C) or None
         p = P·Q·C; the rows are images read line by line, channels last.
@@ -85,14 +85,14 @@ class Data:
         seed: int | np.random.Generator = 0,
         stratify: bool = False,
     ) -> Data:
-        """Hold out samples to test on, drawn at random; all else about the data stays.
+        """Hold out random samples for testing; all other attributes are kept.
 
         Parameters
         ----------
         test_share : float, optional
-            Of the samples, to hold out. When absent, the set's own test part is used, or a quarter where it has none.
+            Share of the samples to hold out. By default the set's own test part is used, or a quarter if it has none.
         train, test : int, optional
-            Take so many samples of each part.
+            Number of samples to take from each part.
         seed : int or Generator
         stratify : bool
             Hold out the same share of every class.
@@ -114,7 +114,7 @@ class Data:
             share, rows = test_share or _SHARE, np.arange(len(self.X))
             if math.ceil(share * len(rows)) == len(rows):
                 raise InputError(f"test_share={share!r} leaves none of the {len(rows)} samples to train on; pass less")
-            # all that scikit-learn takes; NumPy takes any number
+            # scikit-learn takes 32 bits, NumPy any integer
             stream = seeded(seed if isinstance(seed, np.random.Generator) else count(seed, "seed", 0) % 2**32)
             try:
                 classes = self.labels if stratify else None
@@ -128,7 +128,7 @@ class Data:
         return replace(part, X_test=rest.X, labels_test=rest.labels)
 
     def prepared(self, mode: str = "center") -> Data:
-        """Both parts in float64, prepared by what is learnt from `X` alone: see :class:`notsodeep.data.Preparation`.
+        """Both parts in float64, prepared by statistics of `X` only: see :class:`notsodeep.data.Preparation`.
 
         Examples
         --------

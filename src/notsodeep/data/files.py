@@ -34,7 +34,7 @@ class _Arrays(NamedTuple):
 
 
 def read_path(path: Path) -> Data | None:
-    """Read a file or a folder; None if nothing is known of this kind of file."""
+    """Read a file or a folder; None for an unknown kind of file."""
     reader = _reader(path)
     if reader is None:
         return None
@@ -117,7 +117,7 @@ def _table(rows: Iterator[list[str]], path: Path) -> _Arrays:
     names = next(rows, None)
     if names is None:
         raise InputError(f"{path.name} is empty; pass at least one sample and one feature")
-    has_header = any(name and not _is_number(name) for name in names)  # a number may be missing in a first sample
+    has_header = any(name and not _is_number(name) for name in names)  # the first sample may have a missing number
     label = _label_column(names) if has_header else None
     values, labels = array("d"), []
     for record, row in enumerate(rows if has_header else chain([names], rows), 1 + has_header):

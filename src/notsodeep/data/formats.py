@@ -1,4 +1,4 @@
-"""The bytes of image files: IDX, the records of CIFAR-10, PNG. Nothing here can execute anything."""
+"""Decoders of image files: IDX, CIFAR-10 records, PNG. None of them executes anything."""
 
 from __future__ import annotations
 
@@ -86,5 +86,5 @@ def png(raw: bytes, name: str) -> Bytes:
                 raise ValueError("it is not an 8-bit grey or RGB picture")
             affordable(math.prod(image.size) * len(image.mode), len(raw))
             return np.array(image, np.uint8).reshape(*image.size[::-1], -1)
-    except Exception as error:  # a decoder fails in many ways
+    except Exception as error:  # decoders raise many kinds of exceptions
         raise InputError(f"{name} is damaged or no PNG file: {error}") from None

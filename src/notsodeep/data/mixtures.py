@@ -1,4 +1,4 @@
-"""The Gaussian mixture on which the theory is usually shown, by name."""
+"""The Gaussian mixture of the theory's usual examples, by name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Samples made ready: centred and scaled, or of unit norm, as one map learnt from the samples to train on."""
+"""Preparation of samples (centre and scale, or unit norm), fitted to the training samples."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _BLOCK = 1024  # rows turned into float64 at a time
 class Preparation:
     """x ↦ (x − mean)/scale (``center``), x/‖x‖ (``unit``), each pixel by its norm (``pixel``) or x (``none``).
 
-    Learnt from the samples to train on and applied to all others, so that nothing of those leaks into it.
+    Fitted to the training samples and applied to all others, so nothing of the test samples leaks into it.
 
     Attributes
     ----------
@@ -55,7 +55,7 @@ class Preparation:
         return Preparation(mode, mean, scale or 1.0)
 
     def __call__(self, X: Array) -> Array:
-        """Return prepared rows in the dtype of X, rounded alike however X lies in memory."""
+        """Return prepared rows in the dtype of X, rounded the same way whatever the memory layout of X."""
         if self.mode == "none":
             return X
         X = np.ascontiguousarray(X)
@@ -77,8 +77,8 @@ class Preparation:
 def mean_and_scale(X: Array, weight: Array | None = None) -> tuple[NDArray[np.float64], float]:
     """Mean m of the rows and s with s² = mean ‖x − m‖², each row counted `weight` times, in float64.
 
-    A power of two is taken out first, so that squares of tiny or huge samples stay within the range of floats. s is 0
-    where nothing but the rounding of the mean is left.
+    A power of two is factored out first, so that squares of tiny or huge samples do not under- or overflow. s is 0 if
+    only the rounding of the mean is left.
     """
     share = np.full(len(X), 1 / len(X)) if weight is None else weight / weight.sum()
     unit = math.ldexp(1.0, math.frexp(float(np.abs(X).max()))[1] - 1)
@@ -120,7 +120,7 @@ def prepare(X: ArrayLike) -> NDArray[np.float64]:
 def unit(X: Array, zero: str, what: str) -> tuple[Array, int]:
     """Vectors along the last axis divided by their norms, and how many of them are zero."""
     choice(zero, _ZERO, "zero")
-    # the largest entry first: squares of tiny or huge numbers would leave the range of floats
+    # divide by the largest entry first: squares of tiny or huge numbers would under- or overflow
     largest = np.abs(X).max(axis=-1, keepdims=True)
     absent = largest == 0
     zeros = int(np.count_nonzero(absent))

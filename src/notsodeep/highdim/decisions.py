@@ -1,4 +1,4 @@
-"""Which class is chosen when scores are Gaussian: probabilities of the cells nearest to each target."""
+"""Probability of each decision when scores are Gaussian: the nearest target wins."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["decide"]
 Array: TypeAlias = NDArray[Any]
 
 _LEVELS = 12  # 2^12 points, twice as many above six classes: errors of about 1e-4 for five and 4e-4 for ten
-_RANK = 1e-12  # eigenvalues below this share of the largest carry nothing
+_RANK = 1e-12  # eigenvalues below this fraction of the largest are ignored
 
 
 def decide(mean: Array, covariance: Array, targets: Array) -> Array:
@@ -22,8 +22,8 @@ def decide(mean: Array, covariance: Array, targets: Array) -> Array:
 
     Nearest means largest η_jᵀf − ‖η_j‖²/2: the largest score for one-hot targets, the sign for targets ±1. With
     f = mean + Σ_k g_k √λ_k u_k in the eigenvectors that matter to the decision, all scores are linear in g₁, so each
-    class owns an interval of g₁, whose probability is exact. The others are averaged over quasi-random points; there
-    are none for two classes or for one output.
+    class wins on an interval of g₁, whose probability is exact. The other g_k are averaged over quasi-random points;
+    there are none for two classes or for one output.
 
     Parameters
     ----------
@@ -38,7 +38,7 @@ def decide(mean: Array, covariance: Array, targets: Array) -> Array:
         It sums to 1.
     """
     scores = targets @ mean - np.einsum("ij,ij->i", targets, targets) / 2
-    contrasts = targets - targets.mean(axis=0)  # a common part decides nothing
+    contrasts = targets - targets.mean(axis=0)  # a common part does not change the decision
     values, vectors = np.linalg.eigh(contrasts @ covariance @ contrasts.T)
     keep = values > _RANK * max(values[-1], 1e-300)
     loads = (vectors * np.sqrt(np.maximum(values, 0)))[:, keep][:, ::-1]  # (K, rank), the widest direction first
@@ -74,7 +74,7 @@ def _normal_points(dimension: int) -> Array:
     """Standard normal quasi-random points, always the same; shape (points, dimension)."""
     if not dimension:
         return np.zeros((1, 0))
-    from scipy.stats import qmc  # scipy.stats takes longer to import than all the rest
+    from scipy.stats import qmc  # scipy.stats is slow to import
 
     return np.asarray(
         ndtri(qmc.Sobol(dimension, seed=np.random.default_rng(0)).random_base2(_LEVELS + (dimension > 4)))

@@ -14,6 +14,7 @@ from scipy.sparse.linalg import LinearOperator
 from notsodeep.cells import DeepDEQ
 from notsodeep.checks import InputError, matrix, nonnegative, warn_convergence
 from notsodeep.highdim.four_numbers import FourNumbers, coefficients
+from notsodeep.highdim.mixture import statistics_of
 from notsodeep.highdim.statistics import Statistics
 from notsodeep.models import DEQ, Explicit
 
@@ -26,7 +27,7 @@ _RESIDUAL = 1e-8  # relative residual above which `solve` warns
 
 @dataclass(frozen=True, eq=False)
 class Equivalent:
-    """M̄ = c₁ XXᵀ + V A Vᵀ + δ I, a symmetric (n, n) matrix kept in its factors.
+    """M̄ = c₁ XXᵀ + V A Vᵀ + δ I, a symmetric (n, n) matrix stored as its factors.
 
     Attributes
     ----------
@@ -71,7 +72,7 @@ class Equivalent:
         return float(self.weights.c1 * np.sum(self.X.astype(np.float64) ** 2) + low_rank + self.shift * self.shape[0])
 
     def eigenvalues(self) -> Array:
-        """All n eigenvalues, ascending, through the p×p or the n×n side, whichever is smaller."""
+        """All n eigenvalues, ascending, from a matrix of side p or n, whichever is smaller."""
         if not self._thin:
             return linalg.eigvalsh(self.dense().astype(np.float64), overwrite_a=True)
         factor, core = self._factors()
@@ -93,7 +94,7 @@ class Equivalent:
         right = self._right_hand_side(b, "b").astype(np.float64)
         try:
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore", linalg.LinAlgWarning)  # the residual below says it better
+                warnings.simplefilter("ignore", linalg.LinAlgWarning)  # the residual below is checked instead
                 inverse = self._woodbury(ridge) if self._thin and self.shift + ridge > 0 else self._direct(ridge)
                 x = inverse(right)
                 x = x + inverse(right - (self @ x + ridge * x))  # one step of refinement
@@ -161,7 +162,7 @@ def equivalent(model: DEQ | DeepDEQ | Explicit, X: ArrayLike, stats: Statistics,
     ----------
     model : DEQ, DeepDEQ or Explicit
     X : array (n, p)
-        The samples of which `stats` speaks.
+        The samples that `stats` describes.
     stats : Statistics
         From ``Mixture.statistics(X, labels)`` or ``estimate_statistics(X, labels)``.
     kind : str
@@ -179,8 +180,7 @@ def equivalent(model: DEQ | DeepDEQ | Explicit, X: ArrayLike, stats: Statistics,
     ((300, 300), True)
     """
     samples = matrix(X, "X")
-    if not isinstance(stats, Statistics):
-        raise InputError(f"stats={stats!r} must come from Mixture.statistics or estimate_statistics")
+    stats = statistics_of(stats)
     V = stats.low_rank
     if samples.shape != (V.shape[0], stats.p):
         raise InputError(

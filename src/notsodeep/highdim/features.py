@@ -1,4 +1,4 @@
-"""Readouts of random features at finite width: every layer is a linear map, noise, and a few bent directions."""
+"""Readouts of random features at finite width: a layer acts as a linear map, plus noise, plus low-rank curvature."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Array: TypeAlias = NDArray[Any]
 
 @dataclass(frozen=True, eq=False)
 class Layer:
-    """Features f of one layer of width m: (I − gA) √m f = √c √P Θx + σξ + bent directions, A, Θ and ξ Gaussian.
+    """Features f of one layer of width m: (I − gA) √m f = √c √P Θx + σξ + low-rank curvature, A, Θ and ξ Gaussian.
 
     A (m×m) has entries of variance 1/m and is the recurrence of a DEQ, absent (g = 0) in an explicit layer; Θ (m×P) has
     entries of variance 1/P, with P the dimension before. Averaged over both, for C'_a the covariances of √m f,
@@ -34,7 +34,7 @@ class Layer:
         tr(C'_a R')/m = r (σ² + c tr(C_a Y)/P),   R' = (zI + Σ_a θ_a C'_a)⁻¹,   Y = (I + (m/P) r c Σ_b θ_b C_b)⁻¹,
         1/r = w + Σ_b θ_b (σ² + c tr(C_b Y)/P),   w = (z/a)(1 + g²(1 − zr/a)),   a = 1 + zg²r.
 
-    Y is the resolvent of the layer before, so layers nest. All that has two resolvents is a derivative in θ.
+    Y is the resolvent of the previous layer, so layers nest. Every product of two resolvents is a derivative in θ.
 
     Attributes
     ----------
@@ -106,10 +106,10 @@ def _padded(table: Array, size: int) -> Array:
 
 @dataclass(frozen=True, eq=False)
 class _Norms:
-    """‖x‖² − τ² of a sample that has passed some layers: Σ_k loads_k ζ_k in class a, plus shifts_a.
+    """‖x‖² − τ² of a sample after some layers: Σ_k loads_k ζ_k in class a, plus shifts_a.
 
-    ζ_0 = ψ comes from the data. A layer of width m multiplies all by E[(φ²)'']/2 and adds its own ζ, of variance
-    Var[φ²]/m: the norm of m features is not sharp.
+    ζ_0 = ψ comes from the data. A layer of width m multiplies all of them by E[(φ²)'']/2 and adds its own ζ, of
+    variance Var[φ²]/m: the norm of m random features fluctuates.
 
     Attributes
     ----------
@@ -133,7 +133,7 @@ class _Norms:
         return _Norms(factor * self.shifts, np.append(factor * self.loads, load), np.hstack([self.variances, more]))
 
     def bends(self, curvature: float, overlaps: Array) -> Array:
-        """E[φ'']² (eeᵀ/4 + overlaps/2), e = (shifts, loads): what the curvature makes of norms and inner products."""
+        """E[φ'']² (eeᵀ/4 + overlaps/2), e = (shifts, loads): effect of φ's curvature on norms and inner products."""
         both = np.append(self.shifts, self.loads)
         table = np.outer(both, both) / 4
         k = self.shifts.size
@@ -198,7 +198,7 @@ class FeatureRidge:
 def _explicit(
     model: Explicit, widths: Sequence[int], stats: Statistics, population: Population
 ) -> tuple[Layer, _Norms, float]:
-    """Layer on layer: each adds its noise, its bends and the fluctuation of its norm, and passes on those before."""
+    """Stack the layers: each adds its noise, curvature and norm fluctuation to those of the layers before."""
     tau, base, norms, overlaps = stats.tau0, population, _Norms.of(stats), stats.T / stats.p
     for depth, (phi, width) in enumerate(zip(model.centered(tau).activations, widths, strict=True), 1):
         m = moments(phi, tau)
@@ -212,7 +212,7 @@ def _explicit(
 
 
 def _recurrent(model: DEQ, width: int, stats: Statistics, population: Population) -> tuple[Layer, _Norms, float]:
-    """The one layer of a DEQ, whose norms and inner products fluctuate through their own recurrence."""
+    """The single layer of a DEQ; its norms and inner products also fluctuate through the recurrence."""
     known = coefficients(model, stats.tau0)
     assert isinstance(known, DEQCoefficients)
     m, rate = known.moments, model.recurrent
@@ -223,7 +223,7 @@ def _recurrent(model: DEQ, width: int, stats: Statistics, population: Population
     spread = _square_variance(phi, known.tau) / width
     norms = _Norms.of(stats).extended(known.alpha4, known.alpha4 * rate / model.input, spread)
     plain = stats.T / stats.p
-    own = Layer(*parts, np.zeros_like(plain)).overlaps() - known.alpha1**2 * plain  # the state's, beyond the data's
+    own = Layer(*parts, np.zeros_like(plain)).overlaps() - known.alpha1**2 * plain  # of the state, without the data's
     bends = norms.bends(m.curvature, known.lambda1**2 * plain + rate**2 * own)
     return Layer(*parts, bends), norms, m.power
 

@@ -1,4 +1,4 @@
-"""The mixture behind labelled data, as far as a forecast needs it, and a check of the forecast on held-out samples."""
+"""Estimate from labelled data what a forecast needs of their mixture, and check the forecast on held-out samples."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = ["COVARIANCES", "Described", "HeldOut", "Samples", "fit", "held_out"]
 Array: TypeAlias = NDArray[Any]
 
 COVARIANCES = ("ledoit-wolf", "oas", "spectrum")
-_TRAIN, _TEST = 2000, 4000  # samples of a check, at most: it factorises one kernel matrix
+_TRAIN, _TEST = 2000, 4000  # limit for the samples of a check, which factorises one kernel matrix
 
 
 class Described(NamedTuple):
@@ -63,7 +63,7 @@ class Samples(NamedTuple):
 
 @dataclass(frozen=True)
 class HeldOut:
-    """How well the forecast worked where it can be checked.
+    """Forecast against measurement on held-out samples.
 
     Attributes
     ----------
@@ -167,7 +167,7 @@ def held_out(
     share: float,
     seed: int | np.random.Generator,
 ) -> HeldOut:
-    """Forecast from one part of the data, train the exact kernel on it, and count on the other part.
+    """Forecast from one part of the data, train the exact kernel on it, and measure the accuracy on the other part.
 
     Parameters
     ----------

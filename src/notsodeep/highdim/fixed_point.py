@@ -17,7 +17,7 @@ _STEPS = 100
 
 
 class Resolved(NamedTuple):
-    """What is needed of R = (zI + Σ_a θ_a C_a)⁻¹.
+    """Traces and quadratic forms of R = (zI + Σ_a θ_a C_a)⁻¹.
 
     Attributes
     ----------
@@ -63,7 +63,7 @@ class Population(Protocol):
         ...
 
     def start(self, c1: float, z: float, loads: Array, guess: Array | None) -> Array | None:
-        """Where :func:`solve` begins; from above when there is nothing better."""
+        """Initial guess of :func:`solve`; an upper bound if nothing better is known."""
         ...
 
 
@@ -89,8 +89,8 @@ def solve(population: Population, c1: float, z: float, loads: Array, guess: Arra
     """Solve δ_a = tr(C_a Q̃)/p, Q̃ = (zI + c₁ Σ_b (n_b/p) C_b/(1 + c₁δ_b))⁻¹ by Newton's method.
 
     The right-hand side is increasing and concave in δ, and N is its derivative. From δ_a = tr(C_a)/(pz), which is
-    above the solution, Newton's method therefore falls to it monotonically. A guess below it may lie where N has a
-    spectral radius above 1; the iteration then begins again from above.
+    above the solution, Newton's method therefore decreases to it monotonically. At a guess below it, N may have a
+    spectral radius above 1; the iteration then restarts from above.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Accuracy before training: what kernel ridge classification will do on a mixture, from four numbers."""
+"""Predict the accuracy of kernel ridge classification on a mixture before training, from four numbers."""
 
 from __future__ import annotations
 
@@ -34,27 +34,27 @@ _NUMBERS = (
 
 @dataclass(frozen=True, eq=False)
 class Forecast:
-    """The predicted law of the scores, and what follows from it. A curve has its axes in front of all others.
+    """The predicted distribution of the scores, and its consequences. The axes of a curve come first in all arrays.
 
     Attributes
     ----------
     kind : str
     weights : FourNumbers
-        (c₁, c₂, c₃, d): all that the forecast knows of the network.
+        (c₁, c₂, c₃, d): the forecast depends on the network only through these.
     n, ridge : number or array
         Of each point.
     classes : array (K,)
         Their labels.
     proportions : array (K,)
     targets : array (K, outputs)
-        η; a sample is given the class of the nearest target.
+        η; a sample is assigned to the class of the nearest target.
     means : array (K, outputs)
         Of the scores of a new sample, class by class.
     covariances : array (K, outputs, outputs)
     gains : array (K,)
-        q_a: a training sample keeps the share ridge·q_a of the residual it would have if it were new.
+        q_a: the residual of a training sample is ridge·q_a times the residual it would have as a new sample.
     confusion : array (K, K)
-        Probability that a sample of class a (row) is given class b.
+        Probability that a sample of class a (row) is assigned to class b.
     outside : tuple of str
         Reasons why the theory may be far off; empty where it applies.
     check : HeldOut or None
@@ -98,7 +98,7 @@ class Forecast:
 
     @cached_property
     def train_accuracy(self) -> Any:
-        """Share of the training samples that are given their own class."""
+        """Fraction of the training samples that are classified correctly."""
         kept = self._kept[..., None]
         means = self.targets - kept * (self.targets - self.means)
         table = confusion(means, kept[..., None] ** 2 * self.covariances, self.targets)
@@ -106,7 +106,7 @@ class Forecast:
 
     @cached_property
     def sensitivity(self) -> FourNumbers:
-        """∂ accuracy/∂ log c for each of c₁, c₂, c₃ and d: what a network loses that misses one of them.
+        """∂ accuracy/∂ log c for each of c₁, c₂, c₃ and d: the loss of a network that misses one of them.
 
         Missing c₃ by 1 % changes the accuracy by a hundredth of ``sensitivity.c3``.
         """
@@ -167,8 +167,8 @@ def forecast(
     """Predict kernel ridge classification: α = (M + ridge·I)⁻¹ y, score f(x) = Σ_i α_i k(x, x_i).
 
     On a mixture the scores of new samples are Gaussian in the limit of large n and p. Their means and covariances
-    follow from a fixed point in K numbers that knows the network through (c₁, c₂, c₃, d) alone: there is no network,
-    no sample and no n×n matrix. M is the kernel of ``model.centered(tau0)``.
+    follow from a fixed point in K numbers that depends on the network only through (c₁, c₂, c₃, d): no network is
+    trained, no sample drawn and no n×n matrix formed. M is the kernel of ``model.centered(tau0)``.
 
     Parameters
     ----------
@@ -193,8 +193,8 @@ def forecast(
     covariance : {"ledoit-wolf", "oas", "spectrum"}
         How: shrunk covariances of every class, or the population spectrum of C° with classes proportional to it.
     holdout : float
-        Share of the data on which a forecast from the rest is checked, see ``Forecast.check``; 0 for no check. With
-        a width there is none.
+        Fraction of the data on which a forecast from the rest is checked, see ``Forecast.check``; 0 for no check. There
+        is no check with a width.
     seed : int or Generator
         Of that split.
 
@@ -283,5 +283,5 @@ def _levels(ridge: ArrayLike | str) -> Array | str:
 
 
 def _plain(values: Array) -> Any:
-    """A number where there are no axes."""
+    """A number if there are no axes."""
     return values.item() if np.ndim(values) == 0 else values

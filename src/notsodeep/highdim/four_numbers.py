@@ -1,4 +1,4 @@
-"""The few numbers through which a network acts on high-dimensional mixtures."""
+"""The four numbers that determine how a network acts on high-dimensional mixtures."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ class CellCoefficients(ExplicitCoefficients):
     Attributes
     ----------
     tau : float
-        Standard deviation of what enters the last layer's activation.
+        Standard deviation of the input of the last layer's activation.
     lambda1, lambda2, lambda3 : float
         NNGP.
     """
@@ -245,7 +245,7 @@ def _of_recursion(recursion: Recursion, tau0: float) -> dict[str, float]:
     """Coefficients of a recursion of centred layers, level by level.
 
     Λ = σ² K + β² P, K = E[φφ], T = E[φ'φ'] (Λ + σ² T): (α₁, α₂, α₃, α₄) of K, (t₁, t₂, t₃, t) of T. A closed
-    recursion makes them functions of themselves, each affine once those before it are known.
+    recursion turns them into equations, each affine in one unknown once the earlier ones are known.
     """
     variances = recursion.passed(recursion.state(tau0**2, centered=True), tau0**2, centered=True)
     levels = [

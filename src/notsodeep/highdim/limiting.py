@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from notsodeep.cells import DeepDEQ
 from notsodeep.checks import InputError, count, warn_assumption, warn_convergence
 from notsodeep.highdim.four_numbers import FourNumbers, coefficients
+from notsodeep.highdim.mixture import Mixture, statistics_of
 from notsodeep.highdim.population import Directions
 from notsodeep.highdim.resolvent import Resolvent
 from notsodeep.highdim.statistics import Statistics
@@ -22,7 +23,7 @@ __all__ = ["Spectrum", "spectrum"]
 
 Array: TypeAlias = NDArray[Any]
 
-_ACCEPTABLE = 0.1  # relative error of an outlier that is passed over in silence
+_ACCEPTABLE = 0.1  # relative error of an outlier that raises no warning
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,7 +66,7 @@ class Spectrum:
     _resolvent: Resolvent = field(repr=False)
 
     def density(self, x: ArrayLike) -> Array:
-        """Density of the continuous part at any x, solved there and not interpolated."""
+        """Density of the continuous part at any x, computed there, not interpolated."""
         points = np.atleast_1d(np.asarray(x, dtype=np.float64))
         result = np.zeros_like(points)
         inside = ((points[..., None] > self.support[:, 0]) & (points[..., None] < self.support[:, 1])).any(axis=-1)
@@ -75,7 +76,7 @@ class Spectrum:
         return result.reshape(np.shape(x))
 
     def cdf(self, x: ArrayLike) -> Array:
-        """Share of the eigenvalues ≤ x, outliers aside."""
+        """Fraction of the eigenvalues ≤ x, without outliers."""
         points = np.asarray(x, dtype=np.float64)
         total = np.interp(points, self.x, self._cumulative, left=0.0) if self.x.size else np.zeros_like(points)
         for location, mass in self.atoms:
@@ -92,9 +93,13 @@ class Spectrum:
 
 
 def spectrum(
-    model: DEQ | DeepDEQ | Explicit, stats: Statistics, kind: str = "ck", n: int | None = None, p: int | None = None
+    model: DEQ | DeepDEQ | Explicit,
+    stats: Statistics | Mixture,
+    kind: str = "ck",
+    n: int | None = None,
+    p: int | None = None,
 ) -> Spectrum:
-    """Limiting eigenvalue density and outliers of a kernel, straight from the mixture statistics.
+    """Limiting eigenvalue density and outliers of a kernel, computed from the mixture statistics.
 
     The bulk is the law of c₁λ + δ with λ the eigenvalues of the noise Gram matrix WWᵀ, from
     its deterministic equivalent. An outlier is a root, outside the bulk, of
@@ -104,18 +109,18 @@ def spectrum(
     where UBUᵀ is the low-rank part together with the cross terms of the means.
     Small groups of strong directions of C° appear as narrow intervals of the support.
 
-    All of this supposes that ‖x‖² is nearly the same for all samples: no direction of C° has a sizeable share of its
-    trace, and neither means nor class variances move E‖x‖² of a class far from τ₀². What the theory leaves out to
-    first order is estimated from the statistics; with S = d log c₁/d log τ₀² it is x/(1 + 2x), x = 2|S|‖C°‖/tr C°,
-    along the strongest direction. Measured on spikes and power laws, shares 0.02 to 0.4: tanh with σ_a² = 0.2, σ_b² =
-    0.8 was 2 to 25 % off, which the estimate met within a third; relu, with S = 0, was off by 1 %. Where an error
-    above 10 % is expected the call raises an :class:`~notsodeep.checks.AssumptionWarning` and keeps the reasons in
+    The theory assumes that ‖x‖² is nearly the same for all samples: no direction of C° has a sizeable share of its
+    trace, and neither means nor class variances move E‖x‖² of a class far from τ₀². The first-order error of the
+    theory is estimated from the statistics: with S = d log c₁/d log τ₀² it is x/(1 + 2x), x = 2|S|‖C°‖/tr C°, along
+    the strongest direction. On spikes and power laws with shares from 0.02 to 0.4, tanh with σ_a² = 0.2, σ_b² = 0.8
+    was 2 to 25 % off, and the estimate agreed within a third; relu, with S = 0, was off by 1 %. If the expected error
+    is above 10 %, the call raises an :class:`~notsodeep.checks.AssumptionWarning` and keeps the reasons in
     ``caveats``.
 
     Parameters
     ----------
     model : DEQ, DeepDEQ or Explicit
-    stats : Statistics
+    stats : Statistics or Mixture
         Of a mixture, with or without samples, or estimated from data.
     kind : str
         As in ``equivalent``.
@@ -127,14 +132,13 @@ def spectrum(
     >>> import numpy as np, notsodeep as nsd
     >>> means = np.zeros((2, 400)); means[0, 0], means[1, 1] = 4, 4
     >>> mix = nsd.Mixture(means, covariances=[1.0, 1.2], proportions=[0.5, 0.5])
-    >>> s = nsd.spectrum(nsd.DEQ("relu", recurrent=0.2, input=0.8), mix.statistics(), n=500)
+    >>> s = nsd.spectrum(nsd.DEQ("relu", recurrent=0.2, input=0.8), mix, n=500)
     >>> s.support.shape, [round(mass, 6) for _, mass in s.atoms]
     ((1, 2), [0.2])
     >>> int((s.outliers > s.support[-1, 1]).sum())
     2
     """
-    if not isinstance(stats, Statistics):
-        raise InputError(f"stats={stats!r} must come from Mixture.statistics or estimate_statistics")
+    stats = statistics_of(stats)
     if n is None and stats.n is None:
         raise InputError("stats holds no samples; pass n, the number of samples")
     size = stats.n if n is None else count(n, "n")
@@ -145,10 +149,10 @@ def spectrum(
     directions = stats.directions.merged()
     resolvent = Resolvent(stats.proportions * (size / features), directions.fractions, directions.variances)
     low_rank = _LowRank.of(stats, weights, directions, size, features)
-    caveats = () if weights.c1 <= 1e-14 * weights.d else _caveats(model, stats, kind, directions, features)
+    caveats = _caveats(model, stats, kind, directions, features)
     if caveats:
         warn_assumption(f"the spectrum may be far off, because {'; and '.join(caveats)}")
-    if weights.c1 <= 1e-14 * weights.d:  # no linear part: everything is δ and the low rank
+    if weights.c1 <= 1e-14 * weights.d:  # no linear part: only δ and the low rank are left
         empty = np.empty(0)
         values = shift + low_rank.plain_eigenvalues()
         return Spectrum(
@@ -186,10 +190,11 @@ def _caveats(
     """Which assumptions fail so badly that an eigenvalue is expected to be off by more than `_ACCEPTABLE`."""
     step = 0.02
     below, middle, above = (coefficients(model, stats.tau0 * math.exp(s)).weights(kind) for s in (-step, 0.0, step))
-    change = math.log(above.c1 / below.c1) / (4 * step)  # d log c1 / d log τ0²
+    linear = middle.c1 > 1e-14 * middle.d
+    change = math.log(above.c1 / below.c1) / (4 * step) if linear else 0.0  # d log c1 / d log τ0²
     strongest, total = float((stats.proportions @ directions.variances).max()), p * stats.tau0**2
     x = 2 * abs(change) * strongest / total
-    expected, norms = _class_error(stats, middle, directions.means.sum(axis=0) / p, change)
+    expected, norms = _class_error(model, stats, kind, middle, directions.means.sum(axis=0) / p, change)
     found = (
         (x / (1 + 2 * x), f"the strongest direction of C° has variance {strongest:.3g}, "
          f"{strongest / total:.0%} of tr C° = {total:.4g}"),
@@ -202,24 +207,28 @@ def _caveats(
     )
 
 
-def _class_error(stats: Statistics, weights: FourNumbers, gram: Array, change: float) -> tuple[float, Array]:
-    """How far off the classes' own eigenvalue and the edge of the bulk are expected to be, and E‖x‖² of each class.
+def _class_error(
+    model: DEQ | DeepDEQ | Explicit, stats: Statistics, kind: str, weights: FourNumbers, gram: Array, change: float
+) -> tuple[float, Array]:
+    """Expected errors of the classes' own eigenvalue and of the bulk's edge, and E‖x‖² of each class.
 
-    The theory has c₁ μ_a·μ_b/p + (c₂ t_a t_b + c₃ T_ab)/p between classes. What it leaves out first: c₁ at the norms
-    of the classes, their means as part of these norms, and the squares of μ_a·μ_b/p.
+    Between two classes the theory has c₁ μ_a·μ_b/p + c₂ t_a t_b/p + c₃ T_ab/p. The first two are the expansion of the
+    kernel of two samples with the mean squared norms of their classes and inner product μ_a·μ_b/p.
     """
-    c1, c2, c3, _ = weights
-    spread, mean = stats.t / math.sqrt(stats.p), np.diag(gram)
-    norms = stats.tau0**2 + spread + mean
-    slope = (norms / stats.tau0**2) ** (change / 2)
+    spread = stats.t / math.sqrt(stats.p)
+    noise, common = stats.tau0**2 + spread, weights.c3 * stats.T / stats.p
+    norms = noise + np.diag(gram)
+    theory = weights.c1 * gram + weights.c2 * np.multiply.outer(spread, spread) + common
+    values, vectors = np.linalg.eigh(gram)
+    means, zeros = vectors * np.sqrt(np.maximum(values, 0)), np.zeros_like(gram)
+    one, another = (
+        np.hstack([means, *parts]) for parts in ((np.diag(np.sqrt(noise)), zeros), (zeros, np.diag(np.sqrt(noise))))
+    )
+    exact = model.centered(stats.tau0).kernel(one, another, kind=kind) + common
     share = np.sqrt(np.multiply.outer(stats.proportions, stats.proportions))
-    common = c3 * stats.T / stats.p
-    theory = c1 * gram + c2 * np.multiply.outer(spread, spread) + common
-    better = c1 * gram * np.multiply.outer(slope, slope) + c3 * gram**2 + common
-    better += c2 * np.multiply.outer(spread + mean, spread + mean)
-    tops = [float(np.linalg.eigvalsh(share * table)[-1]) for table in (theory, better)]
+    top, better = (float(np.linalg.eigvalsh(share * table)[-1]) for table in (theory, exact))
     edge = abs(change) * float(np.abs(spread).max()) / stats.tau0**2
-    return max(abs(tops[1] / tops[0] - 1) if tops[0] > 0 else 0.0, edge / (1 + edge)), norms
+    return max(abs(better / top - 1) if top > 0 else 0.0, edge / (1 + edge)), norms
 
 
 # --- the bulk ---------------------------------------------------------------------------
@@ -259,7 +268,7 @@ def _support(resolvent: Resolvent, per_decade: int) -> Array:
 
 
 def _strong_directions(resolvent: Resolvent) -> Array:
-    """Where the eigenvalues of a few strong directions of C° are expected, so that the scan meets them."""
+    """Expected eigenvalues of a few strong directions of C°, so that the scan does not miss them."""
     pooled = resolvent.loads @ resolvent.variances  # n/p · λ
     order = np.argsort(pooled)[::-1][:60]
     seeds = []
@@ -390,13 +399,13 @@ class _LowRank:
 
 
 def _gaps(edges: Array, bound: float, atom: bool) -> Array:
-    """The complement of the support in [−bound, bound], a hair off every edge."""
+    """The complement of the support in [−bound, bound], slightly away from every edge."""
     hair = 1e-6
     first = edges[0, 0]
     gaps = []
     if first <= 0:  # a hard edge
         gaps.append((-bound, -hair * edges[0, 1]))
-    elif atom:  # what comes closer to the atom cannot be told from it
+    elif atom:  # anything closer to the atom cannot be distinguished from it
         gaps += [(-bound, -1e-4 * first), (1e-4 * first, first * (1 - hair))]
     else:
         gaps.append((-bound, first * (1 - hair)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import reprlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -19,12 +20,12 @@ from notsodeep.highdim.population import Directions
 from notsodeep.highdim.statistics import Statistics
 from notsodeep.highdim.traces import population_of
 
-__all__ = ["Mixture"]
+__all__ = ["Mixture", "statistics_of"]
 
 Array: TypeAlias = NDArray[Any]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Mixture:
     """√p x ~ N(μ_a, C_a) with probability proportions_a.
 
@@ -68,6 +69,9 @@ class Mixture:
         for name, value in (("means", centers), ("covariances", spreads), ("proportions", shares / shares.sum())):
             object.__setattr__(self, name, value)  # the dataclass is frozen
 
+    def __repr__(self) -> str:
+        return f"Mixture(classes={self.classes}, p={self.p})"
+
     @property
     def p(self) -> int:
         return int(self.means.shape[1])
@@ -78,7 +82,7 @@ class Mixture:
         return int(self.means.shape[0])
 
     def sample(self, n: int, seed: int | np.random.Generator = 0) -> tuple[Array, Array]:
-        """Draw n samples, classes in order, as many of each as their proportions say (largest remainder).
+        """Draw n samples, sorted by class, with class sizes from the proportions (largest remainder).
 
         Returns
         -------
@@ -153,7 +157,7 @@ class Mixture:
 
     @cached_property
     def population(self) -> Population:
-        """Means and covariances as the fixed points of a forecast need them; factorised once."""
+        """Means and covariances for the fixed points of a forecast; factorised once."""
         return population_of(self.covariances, self.means)
 
     def _index(self, labels: Any, n: int) -> Array:
@@ -226,3 +230,12 @@ def _covariance(value: ArrayLike, p: int, name: str) -> Array:
     if smallest < -1e-8 * size:
         raise InputError(f"{name} is not positive semi-definite (eigenvalue {smallest:.6g})")
     return array
+
+
+def statistics_of(stats: Statistics | Mixture) -> Statistics:
+    """The statistics, or those of a mixture."""
+    if isinstance(stats, Mixture):
+        return stats.statistics()
+    if not isinstance(stats, Statistics):
+        raise InputError(f"stats={reprlib.repr(stats)} must be a Mixture or come from estimate_statistics")
+    return stats

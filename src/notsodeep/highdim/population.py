@@ -1,4 +1,4 @@
-"""The population covariance spectrum behind a sample: inversion of the Silverstein equation."""
+"""Estimate the spectrum of the population covariance from a sample: inversion of the Silverstein equation."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Array: TypeAlias = NDArray[Any]
 
 @dataclass(frozen=True, eq=False)
 class Directions:
-    """The eigendirections of C°, those alike gathered.
+    """The eigendirections of C°, grouped by equal variances.
 
     Attributes
     ----------
@@ -98,7 +98,7 @@ class SampleSpectrum:
 
 
 def invert(sample: SampleSpectrum, scales: Array, sizes: Array, second_moment: float) -> Directions:
-    """Find the population spectrum H that explains a sample spectrum [El Karoui 2008].
+    """Find the population spectrum H that fits a sample spectrum [El Karoui 2008].
 
     The Silverstein equation z = −1/v + (p/ν) ∫ λ dH(λ)/(1 + λv) is linear in H, so its
     weights on a grid of λ solve a non-negative least-squares problem. The energy of the

@@ -20,8 +20,8 @@ _TOLERANCE = 1e-10
 class Resolvent:
     """m_a(z) = 1/(−z + (1/p) tr C_a (I + Σ_b (n_b/p) m_b C_b)⁻¹), the diagonal of (WWᵀ − z)⁻¹ on class a.
 
-    W is n×p, √p w_i ~ N(0, C_a). Where the C_a do not commute, their diagonals in the
-    eigenbasis of C° stand for them.
+    W is n×p, √p w_i ~ N(0, C_a). If the C_a do not commute, they are replaced by their diagonals in the
+    eigenbasis of C°.
 
     Attributes
     ----------
@@ -56,9 +56,9 @@ class Resolvent:
     def solve(self, x: Array, guess: Array | None = None) -> tuple[Array, Array]:
         """Return m (len(x), K) at x + i0 for real x ≠ 0, and the residual of its equation.
 
-        The equation has one solution with Im m > 0 for Im z > 0, so any point there with a
-        small residual is it. It is followed from far above the real axis down to it by
-        Newton's method, where a `guess` does not lead to it directly.
+        The equation has one solution with Im m > 0 for Im z > 0, so a point there with a small
+        residual is the solution. Newton's method starts at `guess`; if that fails, it follows the
+        solution from far above the real axis down to it.
         """
         x = np.asarray(x, dtype=np.float64)
         if guess is None:
@@ -67,7 +67,7 @@ class Resolvent:
             z = x + 1j * _EPSILON * np.abs(x)
             m = self._newton(z, guess.copy())
             residual = self._residual(z, m)
-        for steps in (20, 80):  # slower where a step was too long
+        for steps in (20, 80):  # with shorter steps where 20 failed
             failed = residual > _TOLERANCE
             if not failed.any():
                 break

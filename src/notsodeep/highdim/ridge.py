@@ -1,4 +1,4 @@
-"""Kernel ridge regression on a mixture in the limit of large n and p: the law of its scores."""
+"""Kernel ridge regression on a mixture in the limit of large n and p: the distribution of its scores."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Array: TypeAlias = NDArray[Any]
 
 
 class Response(NamedTuple):
-    """The Gaussian law of the scores of new samples, class by class.
+    """The Gaussian distribution of the scores of new samples, class by class.
 
     Attributes
     ----------
@@ -38,7 +38,7 @@ class Response(NamedTuple):
 
 
 class System(Protocol):
-    """What can be asked for the law of its scores."""
+    """A method that can predict the distribution of its scores."""
 
     @property
     def proportions(self) -> Array:
@@ -47,7 +47,7 @@ class System(Protocol):
 
     @property
     def scale(self) -> float:
-        """Size of the ridges that matter."""
+        """Scale of the ridges worth trying."""
         ...
 
     def respond(self, n: float, ridge: float, targets: Array, guess: Array | None = None) -> Response:

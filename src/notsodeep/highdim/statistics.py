@@ -1,4 +1,4 @@
-"""What a data set tells a wide network in high dimension: τ₀, t, T, ψ and the population spectrum."""
+"""The statistics of a data set that a wide network depends on in high dimension: τ₀, t, T, ψ, population spectrum."""
 
 from __future__ import annotations
 
@@ -99,9 +99,9 @@ def estimate_statistics(X: ArrayLike, labels: ArrayLike | None = None) -> Statis
 
         T_aa = (ν/(m(m−2)(m−3)p)) [ν(m−2) tr S_a² + (tr S_a)² − m Q_a],  Q_a = Σ_i ‖z_i − z̄‖⁴/ν,
 
-    with m samples z_i = √p x_i of the class, ν = m − 1 and sample covariance S_a. A class of
-    two or three samples determines its trace but not this number; it then borrows
-    the shape of C°, T_aa = T°(tr C_a/tr C°)².
+    with m samples z_i = √p x_i of the class, ν = m − 1 and sample covariance S_a. Two or three
+    samples determine the trace but not this number; their class is then assumed to have the
+    shape of C°, T_aa = T°(tr C_a/tr C°)².
 
     Parameters
     ----------

@@ -20,8 +20,8 @@ __all__ = ["Dense", "Diagonal", "population_of"]
 Array: TypeAlias = NDArray[Any]
 
 _PROBES = 96
-_SMALL = 700  # up to this p an evaluation is cheap, and the fixed point is solved to the last digits
-_SINGLE = 1e-2  # above this z, relative to the mean eigenvalue, float32 loses nothing that matters
+_SMALL = 700  # up to this p an evaluation is cheap, and the fixed point is solved to full accuracy
+_SINGLE = 1e-2  # above this z, relative to the mean eigenvalue, float32 is accurate enough
 _SAME = 1e-10  # relative size of a commutator that counts as zero
 
 
@@ -59,9 +59,9 @@ class Dense:
     """Covariances without common eigenvectors.
 
     H = zI + Σ θ_a C_a = LLᵀ and S_a = L⁻¹ C_a L⁻ᵀ give tr(C_a R) = tr S_a and tr(C_a R C_b R) = tr(S_a S_b), p³
-    operations a class. Up to p = 700 the fixed point is solved to the last digits. Above, random signs, which cost
-    one factorisation a point, find it to a few parts in a thousand; mostly one exact evaluation follows, in float32
-    where that is safe, and leaves an error of about 1e-5 in δ and 1e-3 in the products.
+    operations per class. Up to p = 700 the fixed point is solved to full accuracy. Above, random signs, which cost
+    one factorisation per point, give it to a few parts in a thousand. Usually one exact evaluation follows, in float32
+    where that is safe; the remaining error is about 1e-5 in δ and 1e-3 in the products.
 
     Attributes
     ----------
@@ -92,7 +92,7 @@ class Dense:
         return solve(self.diagonal, c1, z, loads).delta if guess is None else guess
 
     def factorised(self, z: float, theta: Array) -> tuple[Sequence[Array], Array]:
-        """C_a and the lower factor L of zI + Σ θ_a C_a, in the precision that this point deserves."""
+        """C_a and the lower factor L of zI + Σ θ_a C_a, in the precision that this point needs."""
         single = self.p > _SMALL and z > _SINGLE * float(theta @ self.mean_variances())
         spreads = self._single if single else self.covariances
         total = spreads[0] * spreads[0].dtype.type(theta[0])

@@ -1,4 +1,4 @@
-"""Where the high-dimensional theory is asked for more than it promises."""
+"""Check the assumptions of the high-dimensional theory."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ _SAMPLES = 10  # of a class
 def outside_theory(stats: Statistics, mean_products: Array, n: float | None = None) -> tuple[str, ...]:
     """The reasons, in words, why the theory may be far off; empty where it applies.
 
-    It needs many directions of noise of comparable size, squared norms ‖x‖² that all lie near τ₀², and inner
-    products near 0: then every kernel entry is an expansion about one point.
+    It assumes many directions of noise of comparable size, squared norms ‖x‖² near τ₀², and inner products near 0:
+    then every kernel entry is an expansion about one point.
 
     Parameters
     ----------

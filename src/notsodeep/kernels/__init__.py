@@ -78,7 +78,7 @@ def kernel(
     client : dask.distributed.Client, optional
         Compute these tiles on its workers.
     progress : bool or callable, optional
-        ``callable(done, total)``, or whether to show a bar; by default a terminal sees one when the call is long.
+        ``callable(done, total)``, or whether to show a bar; by default a long call shows one on a terminal.
     return_info : bool
         Also return a :class:`KernelInfo`: method, degree, residual and a bound of the error.
 

@@ -30,7 +30,7 @@ Dual: TypeAlias = Callable[[Array], Triple]
 
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(8)
 _FINE, _FINE_WEIGHTS = np.polynomial.legendre.leggauss(20)
-_PANELS = 40  # of a long step towards each end, each half as long as the one before
+_PANELS = 40  # panels of a long step towards each end, each half as long as the previous one
 _MOST_TERMS = 4096
 
 

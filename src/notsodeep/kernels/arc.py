@@ -67,7 +67,7 @@ class Arc:
     def angle(self, u: Array, room: Array | None = None) -> Array:
         """θ for u = √(1 − t), by Newton on an increasing function (bisection keeps it in [0, π]).
 
-        `room` = largest² − u² with all its digits, where u is so close to the largest that a subtraction loses them.
+        `room` = largest² − u² to full relative accuracy, for u so close to `largest` that the subtraction would cancel.
         """
         gap = np.asarray(u, dtype=np.float64) ** 2
         start = np.minimum(2 * np.arcsin(np.minimum(np.sqrt(gap / 2), 1.0)), math.pi)
@@ -102,11 +102,11 @@ class Arc:
 
     @property
     def largest(self) -> float:
-        """u at θ = π, the smallest correlation there is."""
+        """u at θ = π, the smallest possible correlation."""
         return math.sqrt(2 + self.g * math.pi)
 
     def variables(self, largest: float) -> list[Variable]:
-        """u ∈ [0, largest] itself, and u with the branch points θ = π and θ = −1/g removed."""
+        """Candidate variables: u ∈ [0, largest], and u with the branch points θ = π and θ = −1/g removed."""
         candidates = [Variable("u", largest), Variable("above", largest, self.largest)]
         if self.g > 1 / math.pi:  # −1/g in (−π, 0): the point where σ_a² Ġ = 1
             edge = float(self.gap(np.asarray(-1 / self.g)))

@@ -35,7 +35,7 @@ def closed_value(type_: int, constants: Any, x: float) -> float:
         value = math.sin(y)
     elif type_ == COS:
         half = math.sin(y / 2)
-        return -2 * constants[0] * half * half + (constants[0] - constants[3])  # 1 − shift has no digits to lose
+        return -2 * constants[0] * half * half + (constants[0] - constants[3])  # 1 − shift does not cancel
     elif type_ == GAUSSIAN:
         return constants[0] * math.expm1(-y * y / 2) + (constants[0] - constants[3])
     else:
@@ -101,7 +101,7 @@ def _numerator(p: float, r: float, product: float) -> float:
 
 @_jit
 def closed_drop(type_: int, constants: Any, qi: float, qj: float, eta: float, side: int) -> float:
-    """|G(end) − G| on the way from ρ = side to ρ = side(1 − η), with all its digits: positive where G falls.
+    """|G(end) − G| from ρ = side to ρ = side(1 − η), to full relative accuracy: positive where G decreases.
 
     side = +1: G(1) − G(1 − η). side = −1: G(−1) − G(−1 + η).
     """

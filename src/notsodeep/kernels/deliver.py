@@ -1,4 +1,4 @@
-"""Where a kernel goes: into a new array, into the caller's, or onto disk."""
+"""Write a kernel into a new array, into the caller's array, or to disk."""
 
 from __future__ import annotations
 

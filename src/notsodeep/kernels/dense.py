@@ -1,4 +1,4 @@
-"""Any rectangle of the kernel of a fully-connected network; work per sample and choice of method are done once."""
+"""Any rectangle of the kernel of a fully-connected network; per-sample work and the choice of method happen once."""
 
 from __future__ import annotations
 

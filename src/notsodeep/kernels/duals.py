@@ -1,12 +1,12 @@
-"""Dual activations of one pair: G = E[φ(u)φ(v)] and Ġ = E[φ'(u)φ'(v)], with what is lost to rounding.
+"""Dual activations of one pair: G = E[φ(u)φ(v)] and Ġ = E[φ'(u)φ'(v)], with bounds of their rounding errors.
 
-A correlation is given by both of its distances from the ends, η = 1 − ρ and ζ = 1 + ρ, the smaller one with all its
-digits. The next layer needs the same of its own input, so a dual also returns
+A correlation is given by its distances from both ends, η = 1 − ρ and ζ = 1 + ρ; the smaller one has full relative
+accuracy. The next layer needs the same of its own input, so a dual also returns
 
     near = √(G_ii G_jj) − G,    far = √(G_ii G_jj) + G,
 
-again the smaller one with all its digits: at either end near and far are ½√(G_ii G_jj) E(φ(u)/√G_ii ∓ φ(v)/√G_jj)² of
-two collinear signals, an integral of a square, and from there they change by what G changes by. There are several ways:
+again the smaller one with full relative accuracy. At ρ = ±1 they are ½√(G_ii G_jj) E(φ(u)/√G_ii ∓ φ(v)/√G_jj)² of two
+collinear signals, an integral of a square; away from the end they change by as much as G. There are several methods:
 
 - ARC: kinks only at 0, closed form in the angle;
 - ERF, SIN, COS, GAUSSIAN, GELU: closed forms (:mod:`notsodeep.kernels.closed`), used where a series would be long;
@@ -68,14 +68,14 @@ def dual_of_pair(
         G, slope = pieces_dual(constants, qi, qj, left, i, right, j, eta, zeta)
         kinks = int(constants[2])
         lost, slope_noise = constants[3 + 3 * kinks], constants[4 + 3 * kinks]
-        if pieces_summed(root, eta, zeta):  # half of the digits only
+        if pieces_summed(root, eta, zeta):  # accurate to half of the digits only
             lost = math.sqrt(lost * EPSILON)
     else:
         G, slope = closed_dual(type_, constants, qi, qj, eta, zeta)
         G += left[0, i] + right[0, j] + constants[2]
         lost = 8 * EPSILON * (1 + (abs(left[0, i]) + abs(right[0, j]) + constants[2]) / max(size, 1e-300))
         slope_noise = 8 * EPSILON * abs(slope)
-        if type_ in (SIN, COS):  # they see the last digits of the norms
+        if type_ in (SIN, COS):  # they depend on the last digits of the norms
             phase = 1 + constants[1] * math.sqrt(max(qi, qj))
             lost += 4 * EPSILON * phase
             slope_noise += 4 * EPSILON * phase * (constants[0] * constants[1]) ** 2
@@ -257,7 +257,7 @@ def _series(
     if abs(value) < 0.9:
         noise = 16 * EPSILON + table + constants[8] * fading
         return size * value, slope, size * (1.0 - value), size * (1.0 + value), noise, slope_noise
-    # V holds all orders, so 1 − Σ over those kept would lack the rest
+    # not 1 − Σ over the orders kept: the powers v count all orders
     small = minus / 2 + distance * rest if value > 0 else plus / 2 - distance * rest
     noise = 16 * EPSILON * small + table * (math.sqrt(2 * small) + table)
     noise += 2 * min(distance * constants[9], constants[8]) + min(minus, plus) * terms * constants[9]

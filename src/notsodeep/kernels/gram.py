@@ -1,7 +1,7 @@
-"""The engine: BLAS makes a panel of the Gram matrix, a pool of threads turns its tiles into kernels in place.
+"""The engine: BLAS computes a panel of the Gram matrix, then a pool of threads turns its tiles into kernels in place.
 
-BLAS (all its threads) and the compiled passes (one tile per thread) take turns, so they never compete for
-cores, and the panel a pass reads has just been written.
+BLAS (with all its threads) and the compiled passes (one tile per thread) run alternately, so they never compete for
+cores, and a pass reads a panel that is still in the cache.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a kernel call did and how far its result can be trusted."""
+"""What a kernel call did, and bounds of its error."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The kernels a user may want, from (G, Ġ, Λ): the formulas, once for arrays and once for compiled loops."""
+"""The kinds of kernels, from (G, Ġ, Λ): one set of formulas for arrays and one for compiled loops."""
 
 from __future__ import annotations
 

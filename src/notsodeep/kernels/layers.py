@@ -1,8 +1,8 @@
-"""Networks pair by pair: explicit, finite-depth, implicit, cells of several layers, with a running bound of the error.
+"""Kernels pair by pair, with a running error bound: explicit, finite-depth and implicit networks, deep cells.
 
-A covariance is carried as the distances √(q_i q_j) ∓ Λ from both ends, the smaller one with all its digits, because a
-kinked activation takes its root. Beside every number goes a bound of its error: what rounding, tables and truncation
-add at a level, and what later levels make of it.
+A covariance is represented by its distances √(q_i q_j) ∓ Λ from both ends; the smaller one has full relative accuracy,
+because a kinked activation takes its square root. Every number comes with a bound of its error: rounding, tables and
+truncation add to it at each level, and later levels amplify it.
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ __all__ = [
     "value_and_error",
 ]
 
-# how a chain of levels ends: in its last level, in its only one, or in its first again
+# how the chain of levels ends: open, a single level, or a loop back to the first
 OPEN, SINGLE, LOOP = 0, 1, 2
 
-# what is known of a pair, and the error of each: G, Λ, then the tangents S = Λ + σ² T, T = Ġ S, and G + σ² Ġ F = F
+# results of a pair, and the error of each: G, Λ, then the tangents S = Λ + σ² T, T = Ġ S, and F = G + σ² Ġ F
 _G, _COVARIANCE, _INJECTED, _TANGENT, _FROZEN, STATE = 0, 1, 2, 3, 4, 5
 
 
 class Chain(NamedTuple):
-    """Levels of a network: what all samples share."""
+    """Levels of a network: quantities shared by all samples."""
 
     end: int  # OPEN, SINGLE or LOOP
     numbers: Any  # (levels, 3): σ_a², σ_b², σ_0²
-    types: Any  # (levels,): which dual
+    types: Any  # (levels,): code of the dual
     constants: Any  # (levels, width): of the duals
     limits: Any  # (levels, 2): how fast Ġ changes with the angle, and relatively with ρ
     normalized: Any  # (levels,) of bool: whether the output is divided by `scale`
@@ -52,7 +52,7 @@ class Chain(NamedTuple):
 
 
 class Signals(NamedTuple):
-    """Levels of a network: what each sample has of its own, samples along the last axis."""
+    """Levels of a network: quantities of each sample, samples along the last axis."""
 
     factor: Any  # (n,): sample = factor · row
     norm: Any  # (n,): of the sample
@@ -75,7 +75,7 @@ class Pair(NamedTuple):
 
 
 _jit = compilation.jit(nogil=True, error_model="numpy", fastmath={"contract", "nsz"})
-# named tuples of arrays are costly to pass for every pair: a third of the time
+# passing named tuples of arrays for every pair would cost a third of the time
 _inline = compilation.jit(nogil=True, error_model="numpy", fastmath={"contract", "nsz"}, inline="always")
 
 
@@ -165,7 +165,7 @@ def implicit_pair(chain: Any, left: Any, i: int, right: Any, j: int, pair: Any, 
         moved = _slope_error(
             type_, constants, chain.limits[0], slope_noise, distance, known, q, r, left.slope[0, i], right.slope[0, j]
         )
-        growth = 1 + recurrent * amplified * moved  # the error may move the slope, and with it the gain
+        growth = 1 + recurrent * amplified * moved  # the error changes the slope, and with it the gain
         known, moved = known * growth, moved * growth
     covariance = recurrent * G + gain * pair.product + bias
     d_power, d_covariance = size * (noise + 4 * EPSILON) + root * abs(slope) * known, root * (known + 4 * EPSILON)
@@ -267,7 +267,7 @@ def _sweep(
 
 @_jit
 def _power_left(chain: Any, signals: Any, level: int, i: int) -> float:
-    """E[z²] of what a level passes on."""
+    """E[z²] of the output of a level."""
     return 1.0 if chain.normalized[level] else signals.power[level, i]
 
 
@@ -314,7 +314,7 @@ def _loop_pair(chain: Any, left: Any, i: int, right: Any, j: int, pair: Any, res
         part = proposal
         if part > size:
             part, side = 2 * size - part, 1 - side
-    # an error e of the state that one more pass confirms: what comes out is known to e again
+    # an error bound e of the state that one more pass reproduces
     residual, error = abs(excess), 0.0
     rounding = 2 * EPSILON * part
     error = 1.01 * (known + residual + rounding) / max(1 - abs(loop), EPSILON)
@@ -362,7 +362,7 @@ def value_and_error(code: int, result: Any, errors: Any) -> tuple[float, float]:
 def layered_points(
     chain: Any, signals: Any, codes: Any, square: float, eta: Any, zeta: Any, out: Any, lost: Any
 ) -> float:
-    """out[k, m] of sample 0 (‖x‖² = `square`) with itself turned, and its error: the univariate function on a sphere.
+    """out[k, m] of sample 0 (‖x‖² = `square`) with a rotated copy, and its error: the univariate function on a sphere.
 
     Returns the worst residual.
     """
@@ -383,7 +383,7 @@ def ends_of_rows(
 ) -> tuple[Any, int]:
     """The pair of two samples with the inner product x·y, and whether it was computed again.
 
-    Where 1 ∓ cos falls below `cut` it is recomputed from the unit vectors, otherwise it is known to `rounding`.
+    If 1 ∓ cos is below `cut`, it is recomputed from the unit vectors; otherwise its error is `rounding`.
     """
     lengths = left.norm[i] * right.norm[j]
     near, far = lengths - product, lengths + product

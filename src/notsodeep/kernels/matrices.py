@@ -1,4 +1,4 @@
-"""A kernel matrix by rectangles, without the matrix: what all kinds have in common, and two of them.
+"""Kernel matrices that are read by rectangles: the abstract class and two kinds.
 
 :class:`MatrixBlocks` holds an array, :class:`ComputedBlocks` computes from a model and samples. Kernels on disk and on
 clusters are in :mod:`notsodeep.scale`.
@@ -26,7 +26,7 @@ Array: TypeAlias = NDArray[Any]
 Span: TypeAlias = tuple[slice, slice]
 
 _ACCEPTABLE = {"float64": 1e-9, "float32": 1e-4}
-_SIDE = 2048  # of a tile, about: 32 MB in float64
+_SIDE = 2048  # approximate side of a tile: 32 MB in float64
 _CACHED = 512  # a tile of this side in float32 and its copy in float64 fit the second-level cache of few cores
 
 
@@ -41,7 +41,7 @@ class KernelMatrix(ABC):
     symmetric : bool
         Whether rows and columns are the same samples.
     samples : pair of arrays, or None
-        Rows and columns as they were given, the second None when it is the first. None where only entries are known.
+        Samples of rows and columns as passed; the second is None if both are the same. None if only entries are known.
 
     Examples
     --------
@@ -83,12 +83,12 @@ class KernelMatrix(ABC):
 
     @property
     def tile(self) -> tuple[int, int]:
-        """Rows and columns of a rectangle worth computing, or reading, at once."""
+        """A good size of rectangle, in rows and columns, to compute or read at once."""
         return side(self.shape[0]), side(self.shape[1])
 
     @property
     def provenance(self) -> dict[str, Any] | None:
-        """Everything that the entries depend on, as JSON; None where they were given."""
+        """Everything that the entries depend on, as JSON; None if the entries were passed."""
         return None
 
     def product(self, V: ArrayLike, *, deterministic: bool = False, progress: Progress = None) -> Array:
@@ -98,9 +98,9 @@ class KernelMatrix(ABC):
         ----------
         V : array (m,) or (m, k)
         deterministic : bool
-            Take large tiles, added in a fixed order: the same bits for any number of threads. Otherwise tiles that
-            fit the cache and a sum for each thread: faster for a matrix in memory, with last bits that depend on the
-            number of threads. Kernels on disk and on clusters are always deterministic.
+            True uses large tiles, added in a fixed order: results are bit-identical for any number of threads. False
+            uses tiles that fit the cache and one sum per thread: faster for a matrix in memory, but the last bits
+            depend on the number of threads. Kernels on disk and on clusters are always deterministic.
         progress : bool or callable, optional
 
         Returns
@@ -155,13 +155,13 @@ class KernelMatrix(ABC):
 
 
 def multiply(tile: Array, right: Array, left: Array | None) -> tuple[Array, Array | None]:
-    """T V and, for a tile that also stands mirrored, Tᵀ W, in float64."""
+    """T V and, for a tile that also represents its mirror image, Tᵀ W, in float64."""
     tile = tile.astype(np.float64, copy=False)
     return tile @ right, None if left is None else tile.T @ left
 
 
 def add(result: Array, span: Span, parts: tuple[Array, Array | None]) -> None:
-    """Add what :func:`multiply` made of a rectangle."""
+    """Add the result of :func:`multiply` for a rectangle."""
     result[span[0]] += parts[0]
     if parts[1] is not None:
         result[span[1]] += parts[1]
@@ -174,7 +174,7 @@ class MatrixBlocks(KernelMatrix):
     ----------
     K : array (n, m)
     symmetric : bool, optional
-        Whether K equals its transpose, so that half of it need be read; looked at when absent.
+        Whether K equals its transpose, so that only half of it is read; tested when absent.
 
     Examples
     --------
@@ -214,7 +214,7 @@ class MatrixBlocks(KernelMatrix):
 
 
 class ComputedBlocks(KernelMatrix):
-    """A kernel computed from a model and samples; a subclass says how the entries of one rectangle are.
+    """A kernel computed from a model and samples; a subclass computes the entries of a rectangle.
 
     Attributes
     ----------
@@ -243,7 +243,7 @@ class ComputedBlocks(KernelMatrix):
     @property
     @abstractmethod
     def options(self) -> dict[str, Any]:
-        """What else the values depend on."""
+        """Other parameters that the values depend on."""
 
     @property
     @abstractmethod
@@ -252,7 +252,7 @@ class ComputedBlocks(KernelMatrix):
 
     @property
     def recipe(self) -> tuple[Any, Any, dict[str, Any]]:
-        """What makes the same kernel from other samples: ``kind(model, X, Y, **options)``."""
+        """Constructor arguments for the same kernel of other samples: ``kind(model, X, Y, **options)``."""
         return type(self), self.model, {"kind": self.kinds, "dtype": self.dtype.name, **self.options}
 
     def astype(self, dtype: DTypeLike) -> Self:
@@ -318,16 +318,16 @@ class ComputedBlocks(KernelMatrix):
 
     @abstractmethod
     def _fill(self, out: Array, rows: slice, columns: slice, symmetric: bool, progress: Progress) -> Any:
-        """Write a rectangle of every kind into `out` and return the work it was, as kept in `_work`."""
+        """Write a rectangle of every kind into `out` and return its counters, as summed up in `_work`."""
 
     @abstractmethod
     def _complaint(self, work: Any) -> str:
-        """What to say of a rectangle whose error is too large."""
+        """The message for a rectangle whose error is too large."""
 
     def _record(self, work: Any, seconds: float) -> None:
         acceptable = _ACCEPTABLE[self.dtype.name]
         with self._lock:
-            warned = not self._work.error <= acceptable  # NaN is worse than any number
+            warned = not self._work.error <= acceptable  # NaN counts as the largest error
             self._work = self._work.merge(work)
             self._seconds += seconds
         if not (work.error <= acceptable or warned):

@@ -1,8 +1,8 @@
 """Compiled passes over one tile: Gram entries in, kernel entries out, in place.
 
-Each function releases the interpreter lock and handles the columns of one tile for a panel of
-rows, so a pool of threads can run several. Inner loops run over a row slice with unit stride and no
-branches, which is what LLVM turns into SIMD code.
+Each function releases the interpreter lock and handles one tile, the columns of a panel of rows, so
+a pool of threads can run several. Inner loops run over a row slice with unit stride and no branches,
+so that LLVM can turn them into SIMD code.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def _peak_and_square(row: Any, start: int, stop: int) -> tuple[float, float]:
 def row_statistics(X: Any, largest: Any, square: Any) -> None:
     """max |x| and ‖x‖² of each row, in float64; NaN and infinity show in `largest`.
 
-    Short sums, added up with their rounding errors: long rows of equal entries would otherwise lose a digit or two.
+    Short sums are added with compensation for rounding: long rows of equal entries would otherwise lose a digit or two.
     """
     for i in range(X.shape[0]):
         row = X[i]
@@ -66,7 +66,7 @@ def mirror(out: Any, kinds: int, i0: int, i1: int, j0: int, j1: int) -> None:
 
 @_jit
 def _distance(X: Any, i: int, Y: Any, j: int, left: float, right: float) -> float:
-    """½‖left·X_i − right·Y_j‖² in float64: what is left of 1 − t when inner products have lost it."""
+    """½‖left·X_i − right·Y_j‖² in float64: 1 − t where the inner product would cancel."""
     total = 0.0
     for k in range(X.shape[1]):
         difference = left * np.float64(X[i, k]) - right * np.float64(Y[j, k])

@@ -6,7 +6,7 @@
 
 with + for kinks ≥ 0 and − for the others. Constants: (c₀, s₀, number of kinks, |kinks|…, bends…, signs…). The table of
 a sample has three rows per kink: |kink|/√q, P(±u > |kink|) and E[(±u − |kink|)₊]; then its Hermite coefficients,
-highest order first. The kinks make these decay slowly, but |ρ|ᵏ is below rounding long before for most pairs.
+highest order first. They decay slowly because of the kinks, but for most pairs |ρ|ᵏ falls below rounding much earlier.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from notsodeep import compilation
 
 __all__ = ["ORDERS", "REACH", "pieces_drop", "pieces_dual", "pieces_summed", "pieces_value"]
 
-ORDERS = 96  # Hermite coefficients a sample
+ORDERS = 96  # Hermite coefficients per sample
 # largest |ρ| of the series: what is left out is at most |ρ|⁹⁶√(G_ii G_jj) of G and |ρ|⁹⁵√(Ġ_ii Ġ_jj) of Ġ, 1e-16
 REACH = 0.68
 _TINY = 1e-140  # √(q_i q_j) below which products of coefficients lose digits
@@ -120,7 +120,7 @@ def pieces_dual(
 
 @_jit
 def _series(first: int, root: float, left: Any, i: int, right: Any, j: int, rho: float) -> tuple[float, float]:
-    """G = Σ a_k(i) a_k(j) ρᵏ and Ġ = G'(ρ)/√(q_i q_j), from as many orders as count; tables from row `first` on."""
+    """G = Σ a_k(i) a_k(j) ρᵏ and Ġ = G'(ρ)/√(q_i q_j), from as many orders as needed; tables from row `first` on."""
     orders = min(int(8.0 - 40.0 / math.log(max(abs(rho), 1e-9))), ORDERS)
     G, derivative = 0.0, 0.0
     for k in range(first + ORDERS - orders, first + ORDERS):
@@ -181,7 +181,7 @@ def pieces_value(constants: Any, x: float) -> float:
 
 @_jit
 def pieces_drop(constants: Any, root: float, left: Any, i: int, right: Any, j: int, eta: float, side: int) -> float:
-    """G(end) − G on the way from ρ = side to ρ = side(1 − η), for small η, with all its digits.
+    """G(end) − G from ρ = side to ρ = side(1 − η), for small η, to full relative accuracy.
 
     G changes by √(q_i q_j) ∫ Ġ, because ∂G/∂Λ = Ġ (Price). The substitution η' = ηs² removes the root at 0.
     """

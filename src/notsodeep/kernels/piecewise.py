@@ -1,6 +1,6 @@
-"""A function of the cosine on short intervals, for kernels that one polynomial cannot follow.
+"""A function of the cosine on short intervals, for kernels that one polynomial does not approximate well.
 
-The variable is √(1 − |t|), separately for t ≥ 0 and t < 0, so that branch points at t = ±1 do no harm.
+The variable is √(1 − |t|), separately for t ≥ 0 and t < 0, which removes the branch points at t = ±1.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Function: TypeAlias = Callable[[Array, Array], Array]
 
 _DEGREE = 12
 _INTERVALS = (16, 64, 256)
-_HOPELESS = 1e-5  # error on the fewest intervals beyond which more are not tried
+_HOPELESS = 1e-5  # give up if the error on the fewest intervals is larger than this
 _NODES = np.cos(np.pi * (np.arange(_DEGREE + 1) + 0.5) / (_DEGREE + 1))
 _MONOMIALS = np.linalg.inv(np.vander(_NODES, increasing=True))
 _jit = compilation.jit(nogil=True, error_model="numpy", fastmath={"contract", "nsz"})
@@ -67,7 +67,7 @@ def _at(function: Function, root: Array, sign: int) -> Array:
 
 
 class Radii(NamedTuple):
-    """What `piecewise_pass` knows of each sample: x = factor · row, ‖x‖, and the factor of its kernel."""
+    """Per-sample arguments of `piecewise_pass`: x = factor · row, ‖x‖, and the factor of its kernel."""
 
     factor: Any
     norm: Any

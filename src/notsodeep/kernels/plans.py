@@ -1,4 +1,4 @@
-"""Which pass computes a kernel: one plan per case, each with its arrays, its pass and its stated error."""
+"""Choose the pass that computes a kernel: one plan per case, each with its arrays, its pass and its stated error."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ Array: TypeAlias = NDArray[Any]
 CosineFunction: TypeAlias = Callable[[Array, Array], tuple[Array, float, Array]]
 
 _ACCEPTED = 1e-11  # error of a piecewise polynomial, relative to the diagonal
-_PROBES = 8  # rows whose inner products are formed once more, exactly
+_PROBES = 8  # rows whose inner products are also computed exactly
 
 
 @dataclass(frozen=True)
@@ -81,9 +81,9 @@ def _sides(left: Any, right: Any, *, axis: int = -1) -> tuple[PerSample, PerSamp
 class Plan:
     """A pass with its arguments between `out` and the tile's ranges, and how to read what it returns.
 
-    Arrays with an entry per sample are marked (:class:`PerSample`): a plan made for all samples serves any part.
-    A pass may leave entries at infinity; the last number it returns says how many, and `rest` solves them. What a tile
-    reports is then a pair.
+    Arrays with an entry per sample are marked (:class:`PerSample`), so a plan for all samples serves any subset.
+    A pass may leave entries at infinity; the last number it returns is their count, and `rest` solves them. A tile then
+    reports a pair.
     """
 
     method: str
@@ -109,7 +109,7 @@ class Plan:
         return both
 
     def bound(self, rows: slice, columns: slice) -> tuple[Any, ...]:
-        """Return the arguments with what belongs to other samples cut off."""
+        """Return the arguments restricted to these samples."""
         return tuple(a.part((rows, columns)) if isinstance(a, PerSample) else a for a in self.arguments)
 
     def compile(self, out: Array) -> float:
@@ -140,10 +140,10 @@ def _single(recursion: Recursion) -> Layer | None:
 
 
 def _rounding(left: Samples) -> float:
-    """The error of a computed cosine: what is usual for so many features, and twice what a few rows show.
+    """The error of a computed cosine: the usual one for this many features, and twice the one seen on a few rows.
 
-    BLAS adds products one after the other. Random terms lose about √p units; equal ones all round to the same side and
-    lose up to p/6.
+    BLAS adds products sequentially. Random terms lose about √p units in the last place; equal terms all round in the
+    same direction and lose up to p/6.
     """
     rows = left.rows[:: max(1, len(left) // _PROBES)][:_PROBES]
     wide: Any = rows.astype(np.float64 if rows.dtype == np.float32 else np.longdouble)
@@ -166,7 +166,7 @@ def _homogeneous(model: Layer, left: Samples, right: Samples, levels: Sequence[L
     """φ positively homogeneous up to a constant shift: the angle solves one equation for all pairs."""
     arc, shift = Arc.of(model.activation, model.recurrent), model.activation.shift
     dtype = left.rows.dtype
-    turned = bool(shift and model.recurrent)  # then t is not the cosine of the drives
+    turned = bool(shift and model.recurrent)  # in this case t is not the cosine of the drives
     rows, exact = [], []
     for samples, level in zip((left, right), levels, strict=True):
         radius = np.sqrt(level.variance[0])  # r = √q
@@ -184,7 +184,7 @@ def _homogeneous(model: Layer, left: Samples, right: Samples, levels: Sequence[L
     largest = math.sqrt(2)
     level_error = max(level.error for level in levels)
     rounding = _rounding(left)
-    if turned:  # t is a sum of terms larger than it, divided by √(q_i q_j); bound it from below by what the data allows
+    if turned:  # t is a sum of larger terms, divided by √(q_i q_j); bound it from below using the data
         reach = [float(np.max(r[0] * s.norm, initial=0.0)) for r, s in zip(rows, (left, right), strict=True)]
         lowest = -reach[0] * reach[1] + min(0.0, float(rows[0][2].min() + rows[1][2].min()))
         largest = min(arc.largest, math.sqrt(max(1 - lowest, 1.0)))
@@ -245,8 +245,8 @@ def _sensitivity(
 ) -> float:
     """Effect of a rounding error in 1 − t, relative to the value at t = 1.
 
-    At the least gap that is not recomputed from differences, and at the other end, where nearly opposite rows are
-    recomputed too when t is a cosine (`opposite`).
+    At the smallest gap that is not recomputed from differences, and at the other end, where nearly opposite rows are
+    also recomputed if t is a cosine (`opposite`).
     """
     near = max(cut, 16 * rounding)
     # without a cosine the far end is a bound that no pair attains
@@ -326,7 +326,7 @@ def _in_pieces(
     radii: list[Array] | None,
     spread: float,
 ) -> Plan | None:
-    """The same on short intervals of √(1 − |t|), where one polynomial does not suffice; None where these do not."""
+    """The same on short intervals of √(1 − |t|), if one polynomial is not enough; None if these are not either."""
     fitted = fit_pieces(lambda u, beyond: function(u, beyond)[0], _ACCEPTED)
     if fitted is None:
         return None
@@ -378,7 +378,7 @@ def _series_function(phi: Activation, kinds: tuple[str, ...]) -> CosineFunction:
     assert isinstance(shape, HermiteSeries)
     series = PowerSeries.of(shape)
     constant = phi.shift * (phi.shift - 2 * phi.scale * shape.order(1)[0])
-    m = moments(Activation(shape), 1.0)  # of the function itself: what table and tail lose is the difference
+    m = moments(Activation(shape), 1.0)  # error of the function itself: the difference is the loss by table and tail
 
     def values(u: Array, beyond: Array) -> tuple[Array, float, Array]:
         near, far = np.asarray(u, dtype=np.float64) ** 2, np.asarray(beyond) * (2 * math.sqrt(2) - beyond)
@@ -443,7 +443,7 @@ class Network:
 
 
 def signals(recursion: Recursion, sample: Samples, level: Levels, kinds: tuple[str, ...], tables: Array) -> Signals:
-    """What the compiled passes know of each sample."""
+    """Per-sample arguments of the compiled passes."""
     return Signals(
         factor=sample.factor,
         norm=sample.factor * sample.norm,
@@ -492,7 +492,7 @@ def _diagonal_error(recursion: Recursion, levels: Sequence[Levels], kinds: tuple
 
 
 def _known(left: Samples) -> tuple[float, float]:
-    """How near an end a cosine is computed again from differences, and how well it is known elsewhere."""
+    """The distance from ±1 below which a cosine is recomputed from differences, and its error elsewhere."""
     return 1e-2 if left.rows.dtype == np.float32 else 1e-4, _rounding(left)
 
 
@@ -502,14 +502,14 @@ def _layered(left: Samples, right: Samples, chain: Chain, first: Signals, last: 
 
 
 def _skippable(series: Series, single: bool, buckets: int = 64) -> Array:
-    """How many of the highest orders change nothing while |ρ| ≤ b/buckets, for b = 0…buckets."""
+    """How many of the highest orders are negligible for |ρ| ≤ b/buckets, b = 0…buckets."""
     order = np.arange(series.terms)
     goal = 1e-8 if single else 1e-17
     counts = []
     for correlation in np.linspace(0, 1, buckets + 1):
         weight = order * series.squares[: series.terms] * correlation ** np.maximum(order - 1, 0)
         remaining = np.cumsum(weight[::-1])[::-1]
-        # the first orders decide the scale: Ġ ~ a_1² + …
+        # the first orders set the scale: Ġ ~ a_1² + …
         needed = max(int(np.count_nonzero(remaining > goal * remaining[0])), 8)
         counts.append(max(series.terms - needed, 0))
     return np.array(counts)
@@ -540,7 +540,7 @@ def _hermite(
     tolerance = 4e-7 if dtype == np.float32 else 2e-15
     single = dtype == np.float32
     numbers = np.array([model.recurrent, model.input, model.bias])
-    # what the cosine's rounding and the variances' residual do to the drive, relative to √(q_i q_j)
+    # error of the drive, relative to √(q_i q_j), from the cosine's rounding and the variances' residual
     lengths = np.concatenate([s.factor * s.norm for s in samples])
     variances = np.concatenate([level.variance[0] for level in levels])
     share = float(

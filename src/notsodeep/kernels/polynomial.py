@@ -1,8 +1,8 @@
 """One analytic function of the correlation gap, as a short polynomial with a measured error.
 
 The kernels of a data set on the sphere, or of a positively homogeneous activation on any data, are
-functions of one variable t per pair. At t = 1 they have a square-root branch point, removed by
-u = √(1 − t); up to two more on the real u axis just outside the range are removed by one more root.
+functions of one variable t per pair. At t = 1 they have a square-root branch point, which u = √(1 − t)
+removes. There may be up to two more on the real u axis just outside the range; one more root removes one.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ GROUP = 4  # the compiled pass evaluates this many Horner steps per sweep
 class Variable:
     """The polynomial's argument before it is mapped to [−1, 1], for u in [0, largest].
 
-    ``"t"``: 1 − u²; ``"u"``: u; ``"above"``: √(branch − u); ``"below"``: √(branch + u). Beside u goes its distance from
-    the other end, `beyond` = largest − u, which keeps its digits there.
+    ``"t"``: 1 − u²; ``"u"``: u; ``"above"``: √(branch − u); ``"below"``: √(branch + u). The distance from the other
+    end, `beyond` = largest − u, is passed with u because it has full relative accuracy there.
     """
 
     name: str

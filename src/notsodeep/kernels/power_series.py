@@ -41,7 +41,7 @@ class PowerSeries:
 
     @staticmethod
     def with_tail(b: Array, exponent: float, terms: int) -> PowerSeries:
-        """Fit the law to the last orders, and fade from b to it: what oscillates in √k averages out."""
+        """Fit the law to the last orders, and blend from b to it; oscillations in √k average out."""
         K = b.size
         start = K // 16
         k = np.arange(start, K)

@@ -1,4 +1,4 @@
-"""What a kernel needs to know about each sample: its scale, its squared norm, its variances."""
+"""Per-sample quantities of a kernel: scale, squared norm, variances."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Samples:
 
     @staticmethod
     def of(X: Array, dtype: Any, parameter: str = "X") -> Samples:
-        X = np.require(X.view(np.ndarray), requirements=["C", "A"])  # off its alignment, NumPy would not use BLAS
+        X = np.require(X.view(np.ndarray), requirements=["C", "A"])  # NumPy does not use BLAS for unaligned arrays
         largest, square = np.empty(len(X)), np.empty(len(X))
         row_statistics(X, largest, square)
         if not np.isfinite(largest.sum()):
@@ -82,12 +82,12 @@ class Samples:
 
 @dataclass(frozen=True)
 class Levels:
-    """What each sample is along a recursion; arrays (levels, n).
+    """Variances and moments of each sample along a recursion; arrays (levels, n).
 
     Attributes
     ----------
     variance : array
-        What enters the activation of each level.
+        Variance of the input of each level's activation.
     power, slope : array
         E[φ²] and E[φ'²] there.
     mean, scale : array
@@ -115,7 +115,7 @@ def levels_of(recursion: Recursion, samples: Samples) -> Levels:
     if len(recursion.layers) == 1 and recursion.layers[0].normalize is None:
         return _equilibrium(recursion.layers[0], square)
     if recursion.normalized or all(phi.homogeneous for phi in recursion.activations):
-        # the power that leaves is no function of the one that enters, or an affine one
+        # the output power does not depend on the input power, or is affine in it
         last = recursion.layers[-1]
         ends = [_forward(recursion, square, np.full_like(square, start), 0.0) for start in (0.0, 1.0)]
         low, high = (np.ones_like(square) if last.normalize else level.power[-1] for level in ends)
@@ -203,7 +203,7 @@ def exact_diagonal(recursion: Recursion, kind: str, levels: Levels) -> Array:
 
 
 def _growth(phi: Any, variance: Array) -> float:
-    """How a relative error of q grows in E[φ(√q ξ)²]: q (E[φ²])'/E[φ²], at a few of the variances."""
+    """Amplification of a relative error of q in E[φ(√q ξ)²]: q (E[φ²])'/E[φ²], at a few of the variances."""
     if phi.homogeneous:
         return 1.0
     points = [q for q in np.quantile(variance, np.linspace(0, 1, 5)).tolist() if q]
@@ -242,7 +242,7 @@ def _powers(phi: Any, variance: Array) -> tuple[Array, Array, float]:
 
 
 def _positive(function: Callable[[float], float], x: Array) -> tuple[Array, float]:
-    """A positive function at every x, with a relative error bound: its logarithm is what is tabulated."""
+    """A positive function at every x, with a relative error bound; its logarithm is tabulated."""
     zero = x == 0
     values = np.empty_like(x)
     error = 0.0

@@ -1,6 +1,6 @@
 """Smooth activations without a closed dual, as compiled functions, and their duals by quadrature.
 
-A Hermite series is long where signals are large and rows nearly coincide. There the double integral
+A Hermite series is long for large signals and nearly equal rows. In that case the double integral
 
     E[f(u, v)] = Σ_a Σ_b w_a w_b f(√q_i ξ_a, √q_j (ρ ξ_a + √(1 − ρ²) ξ_b))
 

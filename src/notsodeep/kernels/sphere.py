@@ -5,8 +5,8 @@ By Schoenberg's theorem every kernel that is positive definite on spheres of all
     k(t) = Σ_k b_k tᵏ,   b_k ≥ 0,   Σ_k b_k = k(1).
 
 The coefficients are a Fourier transform of k on a circle of radius r < 1: with N points, b_k rᵏ is known to rounding
-plus b_{k+N} r^{k+N}, and r^N = 1e-16 leaves 1e-14 for k < N/8. A model joins by
-having a recursion; everything else follows from that.
+plus b_{k+N} r^{k+N}, and r^N = 1e-16 leaves 1e-14 for k < N/8. This works for every model
+that has a recursion.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ Array: TypeAlias = NDArray[Any]
 
 _MOST = 1 << 17  # coefficients at a time
 _ITERATIONS = 200
-_ROUNDING = 1e-12  # by which a computed cosine may leave [−1, 1]
+_ROUNDING = 1e-12  # how far rounding may move a cosine beyond [−1, 1]
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ class SphereKernel:
 
     @property
     def _radius(self) -> float:
-        """The norm with which rows enter: a network that normalises its rows sees one sphere only."""
+        """The norm of the rows as the network sees them: fixed by a network that normalises its rows."""
         return (self.model.normalize if isinstance(self.model, Explicit) else None) or self.norm
 
     @cached_property
@@ -119,13 +119,13 @@ class SphereKernel:
         return scaled
 
     def __call__(self, t: ArrayLike) -> Any:
-        """k(t) for real t in [−1, 1], as exactly as the engine computes a pair."""
+        """k(t) for real t in [−1, 1], with the accuracy of the engine's pairwise method."""
         cosine = self._cosines(t)
         values = self.near(1 - cosine, 1 + cosine)
         return values if cosine.ndim else float(values)
 
     def near(self, gap: Array, rest: Array) -> Array:
-        """k for 1 − t = `gap` and 1 + t = `rest`: near an end the smaller of them carries the digits."""
+        """k for 1 − t = `gap` and 1 + t = `rest`; near an end the smaller of them must be accurate."""
         u = np.sqrt(np.asarray(gap, dtype=np.float64))
         values, _, _ = self._function(u.ravel(), np.ravel(rest / (math.sqrt(2) + u)))
         return values[0].reshape(u.shape)
@@ -245,7 +245,7 @@ def _through(dual: Dual, variance: float, covariance: _Jet) -> tuple[_Jet, _Jet]
 
 @dataclass(frozen=True)
 class _Passed:
-    """What one pass through the levels gives; tangents start at 0."""
+    """Result of one pass through the levels; tangents start at 0."""
 
     state: _Jet  # K_L
     covariance: _Jet  # Λ_L
@@ -295,7 +295,7 @@ class ComplexKernel:
 
     @property
     def _loops(self) -> bool:
-        """Whether what leaves the last level comes back to it."""
+        """Whether the output of the last level is fed back."""
         return self.recursion.closed and all(layer.recurrent for layer in self.recursion.layers)
 
     def _solved(self, t: Array) -> _Passed:
@@ -330,7 +330,7 @@ class ComplexKernel:
         return _Passed(state, covariance, injected, tangent, frozen, loop, tuple(correlations))
 
     def _equilibrium(self, t: Array) -> Array:
-        """K = F(K) on |K| ≤ K(1): Newton, and the contraction itself where Newton would leave the disc."""
+        """Solve K = F(K) on |K| ≤ K(1) by Newton, or by plain iteration where Newton would leave the disc."""
         top = max(self.power, 1e-300)
         state = 0.0 * t
         for _ in range(2):

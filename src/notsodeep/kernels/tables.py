@@ -1,4 +1,4 @@
-"""Per-sample tables for the compiled passes: which dual an activation uses and what it needs to know of each sample."""
+"""Per-sample tables for the compiled passes: the dual of each activation and what it needs of each sample."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ __all__ = ["Dual", "dual", "significant_terms"]
 Array: TypeAlias = NDArray[Any]
 
 _MAX_ENTRIES = 8_000_000  # of a table of Hermite coefficients
-_LARGE = 4.0  # variance beyond which a closed form, entry by entry, beats the long series
-_STRIPS = 40.0  # signals over the strip of a smooth φ up to which integrals are affordable
+_LARGE = 4.0  # variance above which a closed form, entry by entry, is faster than the long series
+_STRIPS = 40.0  # largest ratio of signal to strip half-width of a smooth φ for which integrals are affordable
 _CLOSED = {"erf": ERF, "sin": SIN, "cos": COS, "gaussian": GAUSSIAN, "gelu": GELU}
 
 
@@ -164,7 +164,7 @@ def significant_terms(phi: Activation, variance: float, single: bool, most: int)
         weight = np.arange(count) * squares  # Ġ sees k·a_k², G less
         remaining = np.cumsum(weight[::-1])[::-1]
         below = np.flatnonzero(remaining <= goal * remaining[0])
-        # a tail that is small for an eighth of the orders is over, not passing through zeros
+        # a tail that is small for an eighth of the orders has really ended; it does not just pass through zeros
         if below.size > count // 8:
             return int(below[0]), squares
         if count == most:
@@ -218,11 +218,11 @@ def _steepness(squares: Array) -> float:
 
 
 def _lengths(phi: Activation, variance: float, terms: int, squares: Array, error: float, single: bool) -> Series:
-    """What the first `terms` orders leave out at this variance, and up to which correlation that does not matter."""
+    """The remainder after `terms` orders at this variance, and the correlation up to which it is negligible."""
     order = np.arange(squares.size)
     power, slope = float(squares.sum()), float(order @ squares)
     missing, missing_slope = float(squares[terms:].sum()), float(order[terms:] @ squares[terms:])
-    if terms >= squares.size:  # the series was cut short: the rest is known from the moments
+    if terms >= squares.size:  # the series was truncated: the remainder follows from the moments
         m = moments(phi, math.sqrt(variance))
         missing = max(m.power - power, 0.0) + 1e-15 * m.power
         missing_slope = max(variance * m.slope_power - slope, 0.0) + 1e-15 * variance * m.slope_power

@@ -17,7 +17,7 @@ __all__ = ["pointwise", "tabulate"]
 
 Array: TypeAlias = NDArray[Any]
 
-_FEW = 24  # below this many distinct points there is nothing to gain
+_FEW = 24  # for fewer distinct points interpolation does not pay
 _MAX_NODES = 256
 _WIDEST = 1e12
 _CHUNK = 4096  # points evaluated at a time

@@ -1,4 +1,4 @@
-"""Kernel machines, random features and preprocessing, in the manner of scikit-learn."""
+"""Kernel machines, random features and preprocessing, as scikit-learn estimators."""
 
 from notsodeep.deprecation import moved
 from notsodeep.learn.convolutional import ConvDEQKernelClassifier, ConvDEQKernelRegressor

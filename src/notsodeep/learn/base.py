@@ -1,4 +1,4 @@
-"""What every kernel machine shares: rows, ridge, solve, leave-one-out, prediction by tiles, files."""
+"""Base class of the kernel machines: validation, ridge, solve, leave-one-out, prediction by tiles, files."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ _GRID = np.logspace(-8, 1, 19)  # ridges tried by ridge="loo" and "gcv", in unit
 class KernelMachine(BaseEstimator):  # type: ignore[misc]
     """f(x) = Σ_i K(x, x_i) c_i with (K + ridge·W⁻¹) c = y.
 
-    A subclass says which kernel: `_model` describes the network, `_blocks` is its kernel between prepared rows. Its
-    ``__init__`` stores ridge, normalize, dtype, solver and progress, as :class:`DEQKernelRegressor` describes them,
-    besides parameters of its own.
+    A subclass defines the kernel: `_model` describes the network, `_blocks` is its kernel between prepared rows. Its
+    ``__init__`` stores its own parameters and ridge, normalize, dtype, solver and progress, described in
+    :class:`DEQKernelRegressor`.
     """
 
     ridge: Any
@@ -60,7 +60,7 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
     preparation_: Preparation
 
     def __new__(cls, *_: Any, **parameters: Any) -> Any:
-        """Refuse a misspelt parameter in the name of the class that was called."""
+        """Refuse a misspelt parameter; the message names the class that was called."""
         known = cls._get_param_names()
         kinds = [parameter.kind for parameter in inspect.signature(cls.__init__).parameters.values()]
         for name in parameters:
@@ -77,12 +77,12 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
         raise NotImplementedError
 
     def _samples(self, X: Any, y: Any = "no_validation", **options: Any) -> Any:
-        """Validated samples, one row each, and targets where there are some."""
+        """Validated samples, one per row, and targets if any."""
         return validate_data(self, X, y, dtype=[np.float64, np.float32], **options)
 
     @property
     def _channels(self) -> int | None:
-        """Values of a pixel, where rows are images."""
+        """Number of values per pixel if rows are images."""
         return None
 
     def _fit(self, X: Array, targets: Array, sample_weight: Any) -> None:
@@ -109,10 +109,10 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
         self._after_fit(merged, targets, weight)
 
     def _after_fit(self, merged: Merged, targets: Array, weight: Array | None) -> None:
-        """For what a subclass derives from the solution."""
+        """Hook: set attributes of a subclass that depend on the solution."""
 
     def _ridges(self) -> Array | str:
-        """Candidates, or how to find some."""
+        """The candidate ridges, or the criterion that chooses one."""
         if isinstance(self.ridge, str):
             return choice(self.ridge, ("loo", "gcv"), "ridge")
         several = isinstance(self.ridge, Sequence | np.ndarray) and np.ndim(self.ridge) == 1
@@ -145,7 +145,7 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
     def leave_one_out_error_(self) -> float:
         """Mean squared error at each training row of the machine fitted to all others.
 
-        The residual at row i is c_i/(K + ridge·W⁻¹)⁻¹_ii: no second fit. Identical rows count as one.
+        The residual at row i is c_i/(K + ridge·W⁻¹)⁻¹_ii, so nothing is fitted again. Identical rows count as one.
         """
         residual = leave_one_out(self.solution_)
         return float(np.average(np.mean(residual**2, axis=1), weights=self._weight))
@@ -160,7 +160,7 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
         return self.preparation_(self._samples(X, reset=False))
 
     def fitted_to(self, X: Any) -> NDArray[np.bool_]:
-        """Whether each row of X is one of those the machine was fitted to: a score on these flatters it."""
+        """Whether each row of X is a training row; a score on training rows is too optimistic."""
         check_is_fitted(self)
         known = set(identities(self.X_fit_))
         rows = self.preparation_(self._samples(X, reset=False).astype(self.X_fit_.dtype, copy=False))
@@ -193,7 +193,7 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
         return arrays, numbers
 
     def _restore(self, arrays: dict[str, Array], numbers: dict[str, Any]) -> None:
-        """Set from a file what :meth:`_state` gave; anything that does not fit raises `ValueError`."""
+        """Restore what :meth:`_state` returned; anything that does not fit raises `ValueError`."""
         self.model_ = self._model()
         restore_preparation(self, arrays, numbers, self._channels or 1)
         self.X_fit_ = persistence.numbers_of(arrays, "X_fit", 2, (None, self.n_features_in_))
@@ -209,7 +209,7 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
 
 
 def prepared_state(estimator: Any) -> tuple[dict[str, Array], dict[str, Any]]:
-    """The preparation of an estimator and the names of its columns, as a file holds them."""
+    """The preparation of an estimator and the names of its columns, for a file."""
     arrays = {} if estimator.preparation_.mean is None else {"mean": estimator.preparation_.mean}
     if hasattr(estimator, "feature_names_in_"):
         arrays["feature_names"] = np.array([str(name) for name in estimator.feature_names_in_])
@@ -217,7 +217,7 @@ def prepared_state(estimator: Any) -> tuple[dict[str, Array], dict[str, Any]]:
 
 
 def restore_preparation(estimator: Any, arrays: dict[str, Array], numbers: dict[str, Any], channels: int) -> None:
-    """Set from a file what :func:`prepared_state` gave."""
+    """Restore what :func:`prepared_state` returned."""
     estimator.n_features_in_ = features = count(numbers["n_features_in"], "n_features_in")
     if (names := arrays.get("feature_names")) is not None:
         if names.dtype.kind != "U" or names.shape != (features,):
@@ -230,7 +230,7 @@ def restore_preparation(estimator: Any, arrays: dict[str, Array], numbers: dict[
 
 
 def evidence(machine: KernelMachine, merged: Merged, targets: Array, weight: Array | None) -> float:
-    """Log N(y; 0, K + ridge·W⁻¹), summed over outputs; copies of a row are counted one by one."""
+    """Log N(y; 0, K + ridge·W⁻¹), summed over outputs; every copy of a row counts."""
     if machine.solution_.factor is None:
         return math.nan
     value = float(np.sum(log_marginal_likelihood(machine.solution_, merged.targets)))

@@ -22,7 +22,7 @@ Array: TypeAlias = NDArray[Any]
 
 
 class _ConvMachine(KernelMachine):
-    """The kernel of a convolutional DEQ, between images or rows that are images."""
+    """The kernel of a convolutional DEQ, between images or flattened images."""
 
     image_shape_: tuple[int, int, int]
 
@@ -86,7 +86,7 @@ class _ConvMachine(KernelMachine):
         return samples
 
     def _shape(self, found: Any) -> tuple[int, int, int]:
-        """(P, Q, C), as given or as found."""
+        """(P, Q, C), from the parameter or from the data."""
         if self.image_shape is None and found is None:
             raise InputError("X holds rows; pass image_shape=(rows, columns, channels), or images (n, P, Q, C)")
         shape = tuple(found if self.image_shape is None else self.image_shape)
@@ -119,7 +119,7 @@ class ConvDEQKernelRegressor(KernelRegressor, _ConvMachine):
     kind, readout, depth
         Which kernel.
     image_shape : (P, Q, C), optional
-        For images given as rows (n, P·Q·C), as scikit-learn's tools want them; images (n, P, Q, C) tell it themselves.
+        Needed for images flattened to rows (n, P·Q·C), as scikit-learn's tools expect; not for images (n, P, Q, C).
     normalize : {"pixel", "unit", "center", "none"}
         ``"pixel"``: each pixel, a vector over the channels, is divided by its norm; a black one becomes grey.
     ridge, dtype, solver, progress

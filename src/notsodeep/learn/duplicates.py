@@ -1,4 +1,4 @@
-"""Identical rows as one row: the same kernel machine, and never a singular matrix for their sake."""
+"""Merge identical rows: the kernel machine stays the same, and duplicates cannot make the matrix singular."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Array: TypeAlias = NDArray[Any]
 
 @dataclass(frozen=True)
 class Merged:
-    """Distinct rows; each stands for all its copies.
+    """Distinct rows; each represents all its copies.
 
     Attributes
     ----------
@@ -46,7 +46,7 @@ def identities(X: Array) -> Iterator[bytes]:
 
 
 def merge(X: Array, targets: Array, weight: Array | None, *, interpolate: bool) -> Merged:
-    """Make one row of identical rows: equivalent for ridge/weight noise, and never singular.
+    """Merge identical rows into one: equivalent for noise ridge/weight, and duplicates cannot make K singular.
 
     With ``interpolate=True`` (no ridge) copies must agree in their targets.
     """

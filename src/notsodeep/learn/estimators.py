@@ -94,8 +94,8 @@ class _ExplicitMachine(KernelMachine):
 class DEQKernelRegressor(KernelRegressor, _DEQMachine):
     """f(x) = Σ_i K(x, x_i) c_i with (K + ridge·W⁻¹) c = y, and K a kernel of an infinitely wide DEQ.
 
-    Identical rows are made one row with the sum of their weights and the mean of their targets, which changes nothing
-    but the condition number; with ``ridge=0`` their targets must agree.
+    Identical rows are merged into one row with the sum of their weights and the mean of their targets. This changes
+    only the condition number; with ``ridge=0`` their targets must agree.
 
     Parameters
     ----------
@@ -105,29 +105,29 @@ class DEQKernelRegressor(KernelRegressor, _DEQMachine):
     kind : {"ck", "nngp", "ntk", "ntk_frozen_input", "ntk_injected"}
         Which of its kernels; ``"ck"`` and ``"nngp"`` make a Gaussian process.
     depth : int, optional
-        The network unrolled so many times in place of the equilibrium.
+        Number of unrolled layers; None is the equilibrium.
     ridge : float, "loo", "gcv" or sequence of floats
-        Added to the diagonal as it is, divided by the sample's weight. A sequence: the value with the smallest
-        leave-one-out error is taken, all from one factorisation. ``"loo"``, ``"gcv"``: from 19 values between 1e-8
-        and 10 times the mean diagonal, by that criterion. 0 interpolates.
+        Added to the diagonal, divided by the sample's weight. A sequence: the value with the smallest leave-one-out
+        error is chosen; one factorisation serves all. ``"loo"``, ``"gcv"``: one of 19 values between 1e-8 and 10 times
+        the mean diagonal is chosen by that criterion. 0 interpolates.
     normalize : {"center", "unit", "none"}
-        What happens to the rows first: centred and scaled by one number so that the mean of ‖x‖² is 1; each
-        divided by its norm, as in [FK20]; nothing. `preparation_` tells.
+        Preparation of the rows: ``"center"`` subtracts the mean and scales by one number so that the mean of ‖x‖² is 1,
+        ``"unit"`` divides each row by its norm, as in [FK20]. `preparation_` holds the result.
     dtype : {"float64", "float32"}, optional
         Precision of the kernel; that of X by default.
     solver : "auto", "cholesky", "cg", "nystrom" or Solver
-        See :func:`notsodeep.solvers.solve`; an object such as ``CG(tol=1e-9)`` has options. ``OutOfCore(directory)``
-        keeps a Cholesky factor on disk and a few tiles in memory, and a killed fit continues when it is called again.
-        The workers of a solver with a client also compute the predictions.
+        See :func:`notsodeep.solvers.solve`; pass an object such as ``CG(tol=1e-9)`` to set options.
+        ``OutOfCore(directory)`` keeps the Cholesky factor on disk and a few tiles in memory; a killed fit continues
+        when called again. If the solver has a client, its workers also compute the predictions.
     progress : bool, callable or None
         See :func:`notsodeep.progress.reporter`.
     cell : DeepDEQ, optional
-        A cell of several layers in place of the first four parameters; it has the kinds ck, nngp and ntk.
+        A cell of several layers, instead of the first four parameters; its kinds are ck, nngp and ntk.
 
     Attributes
     ----------
     solution_ : Solution
-        Method, why it was chosen, residual, condition number, time.
+        Method and why it was chosen, residual, condition number, time.
     dual_coef_ : array (n, k)
     X_fit_ : array (n, p)
         Prepared, distinct training rows.
@@ -135,7 +135,7 @@ class DEQKernelRegressor(KernelRegressor, _DEQMachine):
     ridge_path_ : RidgePath
         Errors of all candidates, when there were several.
     leave_one_out_error_, gcv_ : float
-        Computed from the factorisation when asked for.
+        Computed from the factorisation on first access.
     log_marginal_likelihood_ : float
         Of the Gaussian process.
     preparation_ : Preparation
@@ -187,7 +187,7 @@ class ExplicitKernelRegressor(KernelRegressor, _ExplicitMachine):
     Parameters
     ----------
     activations : sequence of activations, or Explicit
-        One a layer; ``nsd.match(deq, tau0=1.0).network`` is the network that replaces a DEQ.
+        One per layer; ``nsd.match(deq, tau0=1.0).network`` is the network that replaces a DEQ.
     kind : {"ck", "ntk"}
     ridge, normalize, dtype, solver, progress
         As in :class:`DEQKernelRegressor`, and so are the attributes.

@@ -28,24 +28,24 @@ __all__ = ["DEQFeatures"]
 
 Array: TypeAlias = NDArray[Any]
 
-_TRIED = 16  # training rows whose equilibria are solved in fit, to say in how many steps
+_TRIED = 16  # training rows whose equilibria are solved in fit to report `n_iter_`
 _TILE_BYTES = 32 * 2**20  # hidden states of one tile of rows
 
 
 class DEQFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
     """z(x) ∈ R^m with z(x)·z(y) → CK(x, y): random features of a DEQ, or of the explicit network that replaces it.
 
-    A linear model on them approaches the kernel machine, the gap falling like m^−1/2, at a cost linear in the number
+    A linear model on them approximates the kernel machine. The gap falls like m^−1/2; the cost is linear in the number
     of samples.
 
-    ``features="deq"`` solves z = φ(σ_a A z + σ_b B x + σ_0 b)/√m for every sample: the CK of the DEQ itself, in several
-    products with an m×m matrix. ``features="explicit"`` evaluates the one or two layers of the matched network:
-    the CK of the DEQ up to what the high-dimensional equivalence leaves, which is small when the rows have many
+    ``features="deq"`` solves z = φ(σ_a A z + σ_b B x + σ_0 b)/√m for every sample: the CK of the DEQ itself, for
+    several products with an m×m matrix. ``features="explicit"`` evaluates the one or two layers of the matched network:
+    the CK of the DEQ up to the error of the high-dimensional equivalence. This error is small for rows with many
     features and nearly equal norms, and does not fall with m.
 
-    The equivalence speaks of the centred DEQ, φ − E[φ(τ*ξ)], without a bias. With ``centered=True`` both variants take
-    that DEQ (`model_`), at the τ0 seen in fit. What centring removes is close to a constant feature: let the linear
-    model fit an intercept. ``centered=False`` takes the DEQ as it is, with ``features="deq"`` only.
+    The equivalence holds for the centred DEQ, φ − E[φ(τ*ξ)], without a bias. With ``centered=True`` both variants use
+    that DEQ (`model_`), at the τ0 of the training rows. Centring removes nearly a constant feature: let the linear
+    model fit an intercept. ``centered=False`` uses the DEQ unchanged and needs ``features="deq"``.
 
     Parameters
     ----------
@@ -56,7 +56,7 @@ class DEQFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
     features : {"explicit", "deq"}
     kind : {"ck", "nngp"}
         The kernel that inner products approach. ``"nngp"`` appends the scaled inputs:
-        (σ_a z, σ_b x, σ_0). The NTKs have m² + mp gradient features a sample, and are refused.
+        (σ_a z, σ_b x, σ_0). NTKs are refused: they have m² + mp gradient features per sample.
     centered : bool
     orthogonal : bool
         Draw the rows of a weight matrix orthogonal within blocks, each still standard normal: the same limit with
@@ -74,9 +74,9 @@ class DEQFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
     Attributes
     ----------
     model_ : DEQ
-        The (centred) DEQ whose kernel is approached.
+        The (centred) DEQ whose kernel is approximated.
     network_ : Explicit or None
-        The network that is evaluated in its place.
+        The network that is evaluated instead.
     match_ : Match, SphereMatch or None
         How well its numbers agree; with ``normalize="unit"`` it is one layer with the DEQ's own kernel.
     tau0_ : float
@@ -152,7 +152,7 @@ class DEQFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
                 f"the explicit network misses {', '.join(self.match_.missed)} of {self.model_} by "
                 f"{self.match_.residual:.1e}; features='deq' has no such error"
             )
-        # prepared rows are on the sphere already
+        # rows are already normalised
         self.network_: Explicit | None = Explicit(self.match_.network.activations) if self.match_ else None
         self.weights_ = self._draw(X.shape[1])
         some = rows[:_TRIED].astype(self._precision, copy=False)
@@ -190,7 +190,7 @@ class DEQFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         return persistence.save(self, path)
 
     def _check(self) -> DEQ:
-        """The parameters, before any work."""
+        """Check the parameters before any work."""
         choice(self.features, ("explicit", "deq"), "features")
         if isinstance(self.kind, str) and self.kind.startswith("ntk"):
             raise InputError(
@@ -310,12 +310,12 @@ def orthogonal_normal(rng: np.random.Generator, rows: int, columns: int) -> Arra
 def equilibrium(
     phi: Activation, recurrent: Array, drive: Array, root: float, out: Array, tol: float, max_iter: int
 ) -> tuple[float, int]:
-    """z = φ(z·recurrent + drive)/root for every row by plain repetition, into `out`.
+    """Solve z = φ(z·recurrent + drive)/root for every row by plain iteration, into `out`.
 
     Returns the worst relative residual and the number of steps.
 
-    The Jacobian of a wide random network contracts by about √(σ_a² E[φ'²]) ≤ ½ a step, its eigenvalues filling a
-    disc, where acceleration gains next to nothing. Rows that have converged are left alone.
+    The Jacobian of a wide random network contracts by about √(σ_a² E[φ'²]) ≤ ½ per step, and its eigenvalues fill a
+    disc, so acceleration would gain little. Converged rows are skipped.
     """
     out[...] = np.asarray(phi(drive)) / root
     active = np.arange(len(out))

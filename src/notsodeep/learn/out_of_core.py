@@ -1,4 +1,4 @@
-"""Where version 0.1 had its solver out of core."""
+"""The out-of-core solver under its names of version 0.1."""
 
 from __future__ import annotations
 

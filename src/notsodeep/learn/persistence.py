@@ -1,7 +1,7 @@
 """Fitted estimators as one ``.npz`` file: arrays, a JSON header, a checksum over both; no pickle.
 
-What a file may set is listed in `_PARAMETERS`: numbers, and choices from a list. It names no cluster, no directory and
-no function, whoever wrote it.
+`_PARAMETERS` lists what a file may set: numbers, and choices from a list. A file cannot name a cluster, a directory or
+a function.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Check: TypeAlias = Callable[[Any, str], Any]
 
 _FORMAT = "notsodeep.learn"
 _VERSION = 1
-_DEEPEST = 100_000  # layers of an unrolled network: a file may not ask for endless work
+_DEEPEST = 100_000  # limit for the layers of an unrolled network, so that a file cannot ask for endless work
 _LONGEST = 1000  # entries of a list
 
 
@@ -141,7 +141,7 @@ def _encode(value: Any, name: str) -> Any:
     if isinstance(value, np.generic):
         return value.item()
     if (name == "progress" and callable(value)) or isinstance(value, np.random.Generator | np.random.RandomState):
-        return None  # of the process that fitted
+        return None  # belongs to the process that fitted
     if isinstance(value, Solver):
         if type(value) not in _NAMES:
             raise InputError(f"solver={value!r} cannot be written to a file; use one of notsodeep.solvers")
@@ -154,7 +154,7 @@ def _encode(value: Any, name: str) -> Any:
     if name == "dtype" and value is not None:
         return np.dtype(value).name
     if callable(value):
-        return {"activation": activation(value).to_dict()}  # says that a Python function has no place in a file
+        return {"activation": activation(value).to_dict()}  # refuses Python functions
     return value
 
 
@@ -162,7 +162,7 @@ def _encode(value: Any, name: str) -> Any:
 
 
 def _parameters(content: Any) -> dict[str, Any]:
-    """Parameters of an estimator, each one checked for what it may be."""
+    """Parameters of an estimator, each checked against `_PARAMETERS`."""
     if not isinstance(content, Mapping):
         raise ValueError("its parameters are no list of names and values")
     unknown = [name for name in content if name not in _PARAMETERS]
@@ -188,7 +188,7 @@ def _activation(value: Any, name: str) -> Any:
 
 
 def _activations(value: Any, name: str) -> Any:
-    """Names, activations, or a whole network where it has biases."""
+    """Names or activations; the whole network if it has biases."""
     if isinstance(value, Mapping) and "model" in value:
         return _model(Explicit)(value, name)
     return _activation(value, name) if isinstance(value, str) else _each(_activation)(value, name)
@@ -260,7 +260,7 @@ def _nothing(value: Any, name: str) -> None:
 
 
 def _dropped(value: Any, name: str) -> None:
-    """Files of version 0.1 name the directory of their fit, which need not be one of this machine, nor of this user."""
+    """Ignore the directory named in files of version 0.1: it may belong to another machine or user."""
     if not isinstance(value, str | None):
         raise InputError(f"{name}={value!r} cannot come from a file")
     if value is not None:
@@ -321,7 +321,7 @@ def plain_fields(instance: Any, without: tuple[str, ...]) -> dict[str, Any]:
 
 
 def from_plain_fields(kind: Any, content: Any, **others: Any) -> Any:
-    """The dataclass that :func:`plain_fields` wrote; its fields are text, numbers and flags and nothing else."""
+    """The dataclass that :func:`plain_fields` wrote; its fields are text, numbers and flags only."""
     types = {field.name: str(field.type) for field in dataclasses.fields(kind)}
     plain = {str: ("str",), bool: ("bool",), int: ("int", "float"), float: ("int", "float")}
     for name, value in content.items():

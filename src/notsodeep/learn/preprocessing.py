@@ -1,4 +1,4 @@
-"""What the theory asks of its inputs, as scikit-learn transformers: unit norm, τ0 = 1, white, unit pixels."""
+"""Preparations that the theory assumes, as scikit-learn transformers: unit norm, τ0 = 1, whitening, unit pixels."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _BLOCK = 1024  # rows turned into float64 at a time
 
 
 class _RowTransformer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
-    """Rows (n, p) in, rows (n, p) out, float32 or float64 as they come."""
+    """Base class: rows (n, p) in, rows (n, p) out, float32 or float64 preserved."""
 
     def _rows(self, X: Any, *, reset: bool) -> Array:
         rows: Array = validate_data(self, X, dtype=_FLOATS, reset=reset)
@@ -45,8 +45,8 @@ class UnitNorm(_RowTransformer):
     Parameters
     ----------
     zero : {"keep", "uniform", "error"}
-        What becomes of a row that is zero and has no direction: it stays zero, becomes the
-        constant unit vector 1/√p, or is refused.
+        What to do with a zero row, which has no direction: keep it, replace it by the constant unit vector 1/√p, or
+        raise an error.
 
     Attributes
     ----------
@@ -80,7 +80,7 @@ class UnitNorm(_RowTransformer):
 class CenterAndScale(_RowTransformer):
     """x ↦ (x − mean)/s with s² the mean of ‖x − mean‖², so that τ0 = 1.
 
-    One number s for all features: their relative sizes, which carry the statistics of the theory, stay. The
+    One number s for all features keeps their relative sizes, on which the statistics of the theory depend. The
     function :func:`notsodeep.data.prepare` does the same to one matrix.
 
     Attributes
@@ -118,13 +118,13 @@ class CenterAndScale(_RowTransformer):
 class ZCA(_RowTransformer):
     """x ↦ W(x − mean)/s with W = V (Λ + ε I)^{−1/2} Vᵀ, where VΛVᵀ is the covariance.
 
-    Of all the ways to make the covariance the identity, the one that moves the samples least: whitened images
-    still look like images. s makes the mean of ‖x‖² equal to 1, hence τ0 = 1.
+    ZCA: of all whitening transforms, this one changes the samples least, so whitened images still look like images.
+    s makes the mean of ‖x‖² equal to 1, hence τ0 = 1.
 
     Parameters
     ----------
     epsilon : float
-        ε as a share of the mean eigenvalue. It keeps noise in directions of nearly no variance from being blown up.
+        ε as a fraction of the mean eigenvalue. It limits the amplification of noise in directions of small variance.
 
     Attributes
     ----------
@@ -134,7 +134,7 @@ class ZCA(_RowTransformer):
     epsilon_ : float
         ε itself.
     rank_ : int
-        Directions in which the fitted data vary.
+        Number of directions in which the fitted data vary.
     condition_ : float
         Largest over smallest of Λ + ε: the square of the largest relative stretch.
     whitening_ : array (p, p)
@@ -166,7 +166,7 @@ class ZCA(_RowTransformer):
         for start in range(0, len(rows), _BLOCK):
             block = (rows[start : start + _BLOCK] - self.mean_) / size
             covariance += block.T @ block
-        values, vectors = linalg.eigh(covariance / len(rows))  # of rows whose mean square is 1
+        values, vectors = linalg.eigh(covariance / len(rows))  # covariance of rows scaled to mean square 1
         values, vectors = np.maximum(values[::-1], 0.0), vectors[:, ::-1]
         # eigenvalues below the rounding error of the covariance are zeros
         rounding = values[0] * max(rows.shape) * np.finfo(np.float64).eps
@@ -178,7 +178,7 @@ class ZCA(_RowTransformer):
             )
         epsilon = share * float(values.mean())
         shifted = values + epsilon
-        with np.errstate(over="ignore", under="ignore"):  # they may leave the range of floats where samples do not
+        with np.errstate(over="ignore", under="ignore"):  # these may overflow even if the samples do not
             self.eigenvalues_, self.epsilon_ = values * size * size, epsilon * size * size
         self.condition_ = float(shifted[0] / shifted[-1])
         scale = size * math.sqrt(float(np.sum(values / shifted)))
@@ -193,7 +193,7 @@ class ZCA(_RowTransformer):
         return white
 
     def inverse_transform(self, X: ArrayLike) -> Array:
-        """Return from whitened to original samples."""
+        """Map whitened samples back."""
         rows = self._fitted_rows(X)
         original: Array = rows @ self.unwhitening_.astype(rows.dtype) + self.mean_.astype(rows.dtype)
         return original
@@ -205,10 +205,10 @@ class PixelNorm(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     Parameters
     ----------
     zero : {"uniform", "keep", "error"}
-        What becomes of a black pixel, which has no direction: it becomes the constant unit vector 1/√C (grey, as
-        near to every colour as can be, and every pixel then has norm 1), stays zero, or is refused.
+        What to do with a black pixel, which has no direction: replace it by the constant unit vector 1/√C (grey, so
+        that every pixel has norm 1), keep it, or raise an error.
     channels : int, optional
-        C, for images given as rows (n, P·Q·C); images (n, P, Q, C) tell it themselves.
+        C; needed for images flattened to rows (n, P·Q·C), not for images (n, P, Q, C).
 
     Attributes
     ----------
@@ -269,7 +269,8 @@ class PixelNorm(TransformerMixin, BaseEstimator):  # type: ignore[misc]
 class PixelLift(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     """Each pixel x of norm at most r becomes (x/r, √(1 − ‖x‖²/r²)): norm 1 without losing its brightness.
 
-    Grey images need it, whose pixels divided by their norm would all be equal; a black pixel becomes (0, …, 0, 1).
+    Use it for grey images: their pixels would all be equal if divided by their norm. A black pixel becomes (0, …, 0,
+    1).
 
     Attributes
     ----------

@@ -1,4 +1,4 @@
-"""The two things one does with a kernel machine: predict numbers, predict classes."""
+"""The two tasks of a kernel machine: regression and classification."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ __all__ = ["Calibration", "KernelClassifier", "KernelRegressor"]
 
 Array: TypeAlias = NDArray[Any]
 
-_CALIBRATION_ROWS = 512  # beyond, a sample of the training rows: it fits one number
+_CALIBRATION_ROWS = 512  # with more rows, a random sample is enough to fit one number
 _TILE = 128  # right-hand sides solved at a time
 
 
 class KernelRegressor(RegressorMixin, MultiOutputMixin, KernelMachine):  # type: ignore[misc]
-    """Targets are numbers, one or several a sample."""
+    """Targets are numbers, one or several per sample."""
 
     kind: str
 
@@ -91,9 +91,9 @@ class Calibration:
     ----------
     temperature : float
     accuracy : float
-        Of the leave-one-out predictions the temperature was fitted to: an honest estimate, free of charge.
+        Of the leave-one-out predictions that the temperature was fitted to: an honest estimate at no extra cost.
     rows : int
-        How many training rows that were.
+        Number of these rows.
     method : str
     """
 
@@ -106,7 +106,7 @@ class Calibration:
 class KernelClassifier(ClassifierMixin, KernelMachine):  # type: ignore[misc]
     """Least squares on one-hot targets, 0.9 for the class and −0.1 for the others [FK20].
 
-    With two classes the difference of the two columns is all that matters: one column of targets ±1.
+    With two classes only the difference of the two columns matters: there is one column of targets ±1.
     """
 
     classes_: Array
@@ -135,9 +135,9 @@ class KernelClassifier(ClassifierMixin, KernelMachine):  # type: ignore[misc]
         """softmax(score/temperature), shape (m, K).
 
         The temperature minimises the log-loss of the leave-one-out scores of the training rows, which come from the
-        factorisation of the fit (of 512 random rows when there are more). A fit without a factorisation takes the
-        leave-one-out scores of a machine on 512 rows alone; probabilities are then rather too cautious.
-        `calibration_` holds what was done.
+        factorisation of the fit (of 512 random rows when there are more). A fit without a factorisation uses the
+        leave-one-out scores of a second machine fitted to 512 rows; probabilities are then somewhat underconfident.
+        `calibration_` says which.
         """
         scores = by_class(self._scores(X))
         return np.asarray(softmax(scores / self.calibration_.temperature, axis=1))
@@ -158,7 +158,7 @@ class KernelClassifier(ClassifierMixin, KernelMachine):  # type: ignore[misc]
         self.calibration_ = calibrate(by_class(scores), share, method)
 
     def _leave_one_out_scores(self, merged: Merged) -> tuple[Array, Array, str]:
-        """Scores of some training rows by machines that have not seen them, which rows, and how."""
+        """Held-out scores of some training rows, the indices of these rows, and the method."""
         n = len(merged.rows)
         chosen = np.arange(n)
         if n > _CALIBRATION_ROWS:
@@ -204,7 +204,7 @@ class KernelClassifier(ClassifierMixin, KernelMachine):  # type: ignore[misc]
 
 
 def one_hot(codes: Array, classes: int) -> Array:
-    """0.9 and −0.1; one column ±1 for two classes, the difference of theirs."""
+    """Targets 0.9 and −0.1; for two classes their difference, one column ±1."""
     if classes == 2:
         return np.where(codes == 1, 1.0, -1.0)[:, None]
     targets = np.full((len(codes), classes), -0.1)
@@ -213,15 +213,16 @@ def one_hot(codes: Array, classes: int) -> Array:
 
 
 def by_class(scores: Array) -> Array:
-    """One score a class: a single column d stands for (0, d)."""
+    """One score per class: a single column d stands for (0, d)."""
     return scores if scores.shape[1] > 1 else np.column_stack([np.zeros(len(scores)), scores])
 
 
 def calibrate(scores: Array, share: Array, method: str) -> Calibration:
     """The temperature with the smallest log-loss.
 
-    `share` (n, K) says how often each row has each class. As in Platt's method one more observation a class keeps the
-    temperature of perfectly separated scores from 0; weights count as repetitions, but no row for less than one.
+    `share` (n, K) says how often each row has each class. As in Platt's method, one extra observation per class keeps
+    the temperature of perfectly separated scores away from 0. Weights count as repetitions, but every row counts at
+    least once.
     """
     share = share * max(1.0, len(share) / share.sum())
     total = share.sum()
@@ -233,11 +234,11 @@ def calibrate(scores: Array, share: Array, method: str) -> Calibration:
     counts = smooth.sum(axis=1, keepdims=True)
 
     def slope(log_temperature: float) -> float:
-        """Derivative of the log-loss in 1/temperature, which it is convex in."""
+        """Derivative of the log-loss, which is convex in 1/temperature."""
         probabilities = softmax(scores / np.exp(log_temperature), axis=1)
         return float(np.sum((counts * probabilities - smooth) * scores))
 
-    # a root, not a minimum: the minimum of a function is only found to the square root of the rounding
+    # find the root of the derivative: a minimum is only accurate to the square root of rounding
     cold, hot = np.log(spread) - 7, np.log(spread) + 7
     if slope(hot) >= 0:
         best = hot

@@ -90,7 +90,7 @@ class TensorActivation(nn.Module):
         if isinstance(phi.shape, PiecewiseLinear):
             self._points = {"kinks": list(phi.shape.kinks), "slopes": list(phi.shape.slopes)}
             self._origin = int(np.searchsorted(phi.shape.kinks, 0.0))
-        # the common φ without a scale, written straight into a buffer
+        # fast path for common φ without a scale: write into the buffer
         bare = all(number == plain for number, plain in zip(self._numbers.values(), (1.0, 1.0, 0.0), strict=True))
         self._in_place = _INTO_BUFFER.get(str(phi)) if bare and not learnable else None
         for name in self._names_to_learn(learnable):
@@ -171,7 +171,7 @@ class TensorActivation(nn.Module):
         if isinstance(base.shape, PiecewiseLinear):
             kinks = _array(self._list("kinks"))
             slopes = _array(self._list("slopes"))
-            order = np.argsort(kinks)  # training may have moved one kink past another, or past 0
+            order = np.argsort(kinks)  # training may have moved a kink past another one or past 0
             bent = slopes[0] + np.concatenate([[0.0], np.cumsum(np.diff(slopes)[order])])
             at_zero = float(self._shape_value(torch.zeros((), dtype=torch.float64)))
             shift -= scale * at_zero
@@ -228,7 +228,7 @@ class _NumpyFunction(torch.autograd.Function):
 
 
 def require_registered(phi: Activation, purpose: str) -> None:
-    """Raise when φ is a Python function, which cannot leave the process."""
+    """Raise if φ is a Python function, which cannot be written to a file."""
     if isinstance(phi.shape, Custom):
         raise InputError(
             f"activation {phi} is a Python function and cannot be {purpose}; use a registered name or piecewise_linear"

@@ -1,4 +1,4 @@
-"""Kernels of one network at its present weights: what the infinite-width kernels are the limit of."""
+"""Empirical kernels of a finite network at its present weights; their infinite-width limits are in `kernels`."""
 
 from __future__ import annotations
 

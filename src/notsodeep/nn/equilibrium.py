@@ -1,7 +1,7 @@
 """The equilibrium of any cell, z* = f(z*, x), found by four solvers and differentiated in three ways.
 
-The implicit gradient needs nothing of f but its products with vectors. One differentiable call of f at the solved
-state leads to everything that f depends on; what flows into that call is the solution of the adjoint equation
+The implicit gradient needs only vector-Jacobian products of f. The graph of one call of f at the solved state reaches
+everything that f depends on; the gradient passed into this call is the solution of the adjoint equation
 
     w = g + (∂f/∂z)ᵀ w,      g = ∂loss/∂z*.
 """
@@ -48,7 +48,7 @@ class Equilibrium(nn.Module):
         A module or a function ``f(z, x, *extra)`` that returns the next state. The state is one tensor of any shape, or
         a tuple of tensors, batch first. f may use parameters that it does not own: gradients reach them too.
     state_shape : tuple of int, or tuple of such tuples
-        The shape of one sample's state, where it is not that of x and `z0` is not passed.
+        The shape of one sample's state; needed if it differs from that of x and `z0` is not passed.
     solver : {"anderson", "picard", "broyden", "newton"}
         ``newton`` needs an f that can be differentiated twice.
     tol : float
@@ -63,7 +63,7 @@ class Equilibrium(nn.Module):
         The same for the adjoint equation; the forward values when None.
     phantom_steps : int
     on_failure : {"warn", "raise", "ignore"}
-        What a solve that does not converge does.
+        What to do if a solve does not converge.
     **solver_options
         Options of the solver (``memory``).
 
@@ -74,12 +74,11 @@ class Equilibrium(nn.Module):
 
     Notes
     -----
-    Samples that have converged leave the batch, and tensors among x and `extra` whose first dimension is the batch
-    follow them. A cell that mixes its samples, such as one with batch normalisation, is recognised: its batch stays
-    whole.
+    Converged samples are removed from the batch, also from those tensors of x and `extra` whose first dimension is the
+    batch. A cell that mixes its samples, such as one with batch normalisation, is detected, and its batch stays whole.
 
-    Autocast is switched off inside: half precision cannot meet a tolerance. f must give the same result each time; draw
-    a dropout mask once and pass it as `extra`.
+    Autocast is switched off inside, because half precision cannot reach a tolerance. f must be deterministic; draw a
+    dropout mask once and pass it as `extra`.
 
     Examples
     --------
@@ -140,7 +139,7 @@ class Equilibrium(nn.Module):
         self._division = Division()
 
     def forward(self, x: Any, z0: State | None = None, *extra: Any) -> State:
-        """z*, like `z0`; the solve begins at `z0`, or at zeros of the shape of x or of `state_shape`."""
+        """z*, shaped like `z0`; the solve starts at `z0`, or at zeros of the shape of x or of `state_shape`."""
         start = self._start(x) if z0 is None else tuple(z0) if isinstance(z0, list) else z0
         _check_state(start)
         first = start if isinstance(start, Tensor) else start[0]
@@ -225,7 +224,7 @@ def _solved(
     division.used = False
     try:
         found = solve(problem, start, method(), tol, max_iter)
-    except Exception:  # f takes the batch and not a part of it: it holds tensors of the size of the batch
+    except Exception:  # f accepts only the whole batch, because it holds tensors of that size
         if not division.used:
             raise
         division.allowed = False
@@ -239,7 +238,7 @@ def _solved(
     missed = report.residuals[claimed]
     if not bool((missed > tol).any()) or report.iterations >= max_iter:
         return found
-    mixes = bool((missed > 10 * tol).any())  # not by rounding
+    mixes = bool((missed > 10 * tol).any())  # by more than rounding
     division.allowed = False
     whole = solve(problem, found.state, method(), tol, max_iter - report.iterations)
     division.allowed = not mixes
@@ -253,7 +252,7 @@ def _solved(
 
 @dataclass(frozen=True)
 class _Form:
-    """Shapes of one sample's tensors; as a row they stand side by side."""
+    """Shapes of one sample's tensors; a row concatenates them."""
 
     shapes: tuple[torch.Size, ...]
     single: bool
@@ -309,7 +308,7 @@ class _Cell:
         return self.image(state), state
 
     def jvp(self, point: Tensor, direction: Tensor) -> Tensor:
-        """f' · direction: the derivative of u ↦ (f')ᵀu, whose graph serves all directions at a point."""
+        """f' · direction, as the derivative of u ↦ (f')ᵀu; its graph is reused for all directions at a point."""
         try:
             if self.linear is None or self.linear[0] is not point:
                 with torch.enable_grad():
@@ -335,12 +334,12 @@ class _Cell:
 
 
 def _cut(leaf: Any, total: int, rows: Tensor) -> Any:
-    """What belongs to some of the samples, where the first dimension is the batch."""
+    """The rows of these samples, if the first dimension is the batch."""
     return leaf[rows] if isinstance(leaf, Tensor) and leaf.ndim and len(leaf) == total else leaf
 
 
 def _check_state(state: Any) -> None:
-    """Refuse what is no state, in one line."""
+    """Raise `InputError` unless this is a state."""
     tensors = (state,) if isinstance(state, Tensor) else state
     if not isinstance(tensors, tuple) or not tensors or not all(isinstance(one, Tensor) for one in tensors):
         raise InputError(f"z0 is {_described(state)}; pass a tensor or a tuple of tensors")
@@ -377,7 +376,7 @@ def _widened(leaf: Any) -> Any:
 
 
 def _attached(cell: _Cell, state: Tensor, report: SolveReport, options: SolveOptions) -> Tensor:
-    """The state, with a gradient to all that f depends on."""
+    """The state, with gradients to everything that f depends on."""
     image = cell.image(state.detach())
     if not image.requires_grad:
         return state
@@ -401,7 +400,7 @@ class _Attach(torch.autograd.Function):
     ) -> Tensor:
         state = state.clone()
         ctx.save_for_backward(state, *tensors)
-        # the tensors are saved above; what else f takes is kept here
+        # tensors are saved above, other arguments of f here
         ctx.cell = replace(
             cell, leaves=tuple(None if isinstance(one, Tensor) else one for one in cell.leaves), linear=None
         )

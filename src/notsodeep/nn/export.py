@@ -33,15 +33,17 @@ __all__ = ["export_onnx", "load", "save"]
 _FORMAT = "notsodeep-network"
 _CHECKSUM = "sha256"
 _LONGEST_HEADER = 16 << 20
-_MOST = {"memory": 1000}  # a file may not ask for endless work:
+_MOST = {"memory": 1000}  # limits, so that a file cannot ask for endless work:
 _MOST |= dict.fromkeys(("max_iter", "backward_max_iter", "phantom_steps"), 1_000_000)
 _SOLVER_OPTIONS = ("solver", "tol", "max_iter", "backward", "backward_solver", "backward_tol", "backward_max_iter",
                    "phantom_steps")  # fmt: skip
 _DTYPES = {"float32": torch.float32, "float64": torch.float64}
 
 
-def save(net: DEQNet | ExplicitNet, path: str | Path) -> Path:
+def save(net: DEQNet | ExplicitNet, path: str | Path, *, new: bool = False) -> Path:
     """Write weights and description to one safetensors file; :func:`load` rebuilds the network.
+
+    With `new`, an existing file is kept, and the network gets the next free name.
 
     Examples
     --------
@@ -54,7 +56,7 @@ def save(net: DEQNet | ExplicitNet, path: str | Path) -> Path:
     >>> torch.equal(net(torch.ones(1, 3)), again(torch.ones(1, 3)))
     True
     """
-    return files.write(path, packed(net.state_dict(), _FORMAT, describe(net)))
+    return files.write(path, packed(net.state_dict(), _FORMAT, describe(net)), new=new)
 
 
 def load(path: str | Path) -> DEQNet | ExplicitNet:
@@ -73,7 +75,7 @@ def load(path: str | Path) -> DEQNet | ExplicitNet:
 
 
 def _build(description: Any, tensors: dict[str, torch.Tensor]) -> DEQNet | ExplicitNet:
-    """The network that :func:`describe` described, its weights still to come; it is as large as these."""
+    """Build the network that :func:`describe` described, with the shapes of these weights but without their values."""
     model = model_from_dict(description["model"])
     inputs, width, outputs = (description[name] for name in ("in_features", "width", "out_features"))
     shapes: dict[str, tuple[int, ...]]
@@ -101,7 +103,7 @@ def _build(description: Any, tensors: dict[str, torch.Tensor]) -> DEQNet | Expli
         _only(options, ("learnable",))
         return ExplicitNet(model, inputs, width, outputs, dtype=dtype, **options)
     _only(options, (*_SOLVER_OPTIONS, "on_failure", "memory"))
-    # the weights it starts with will be replaced: suppress warnings about them
+    # suppress warnings about placeholder weights
     net = DEQNet(model, inputs, width, outputs, dtype=dtype, **{**options, "on_failure": "ignore"})
     failure = choice(options["on_failure"], ("warn", "raise", "ignore"), "on_failure")
     net.solve_options = replace(net.solve_options, on_failure=failure)
@@ -142,14 +144,14 @@ def describe(net: DEQNet | ExplicitNet) -> dict[str, Any]:
 def packed(tensors: Mapping[str, torch.Tensor], kind: str, content: Mapping[str, Any]) -> bytes:
     """The bytes of a safetensors file: tensors, a JSON object under the name `kind`, a checksum over both."""
     copies = {name: value.detach().cpu().contiguous().clone() for name, value in tensors.items()}
-    # one entry of metadata only: safetensors writes several in any order, and equal networks have equal files
+    # a single entry: safetensors writes several in arbitrary order, but equal networks must give equal files
     return safetensors.torch.save(copies, {kind: json.dumps({**content, _CHECKSUM: _digest(copies, content)})})
 
 
 def unpacked(path: str | Path, kind: str) -> tuple[dict[str, torch.Tensor], dict[str, Any] | None]:
     """The tensors and the JSON object of a file written by :func:`packed`; None where it has none of this kind."""
     try:
-        with opened(path) as start:  # the header is parsed in one go, however long it claims to be
+        with opened(path) as start:  # limit the header, which is parsed at once whatever length it declares
             if int.from_bytes(start.read(8), "little") > _LONGEST_HEADER:
                 raise ValueError("its header is too long")
         with safetensors.safe_open(str(path), framework="pt") as file:
@@ -261,7 +263,7 @@ class _Graph:
         return total
 
     def _series(self, shape: HermiteSeries, value: str) -> str:
-        """Parabolas on short intervals, found by their number, and straight lines beyond."""
+        """Parabolas on short intervals, looked up by index, and straight lines beyond."""
         table, up, down = parabolas(shape)
         per_unit = INTERVALS / (2 * RADIUS)
         where = self.affine(value, per_unit, INTERVALS / 2)

@@ -12,7 +12,7 @@ from notsodeep.checks import InputError, NotConvergedError, warn_convergence
 
 __all__ = ["FixedPointMap", "SolveReport", "Stepper", "solve"]
 
-_WORTHWHILE = 0.25  # finished samples leave the batch once they are this share of it
+_WORTHWHILE = 0.25  # finished samples are removed once they are this fraction of the batch
 
 
 class FixedPointMap(Protocol):
@@ -28,7 +28,7 @@ class FixedPointMap(Protocol):
         """f'(z) · direction, row by row."""
 
     def take(self, rows: Tensor) -> FixedPointMap | None:
-        """Return the same map for some of the rows; None where they cannot be parted from the others."""
+        """Return the same map for some of the rows; None if rows cannot be separated."""
 
 
 @dataclass
@@ -108,7 +108,7 @@ class FixedPoint:
 
 
 class _Buffers:
-    """Memory reused by every iteration, in turns: a stepper may look one iteration back, no further."""
+    """Buffers reused alternately: a stepper may read the previous iteration, but no earlier one."""
 
     def __init__(self, like: Tensor) -> None:
         self.images = (torch.empty_like(like), torch.empty_like(like))
@@ -132,7 +132,7 @@ def relative_residuals(image: Tensor, step: Tensor) -> Tensor:
     safe = torch.finfo(image.dtype).tiny ** 0.25
     if float(smallest) >= safe and float(largest) <= 1 / safe:
         return torch.linalg.vector_norm(step, dim=1).div_(sizes)
-    # squares of such numbers overflow or vanish: measure every row in units of its largest entry
+    # squares would overflow or underflow: scale every row by its largest entry
     unit = torch.maximum(image.abs().amax(1, keepdim=True), step.abs().amax(1, keepdim=True))
     scaled = torch.linalg.vector_norm(step / unit, dim=1) / torch.linalg.vector_norm(image / unit, dim=1)
     return torch.where(unit[:, 0] == 0, 0.0, _nan_is_infinite(scaled))
@@ -151,12 +151,12 @@ def require_resolvable(tol: float, dtype: torch.dtype, parameter: str = "tol") -
 def solve(problem: FixedPointMap, start: Tensor, stepper: Stepper, tol: float, max_iter: int) -> FixedPoint:
     """Find z with ‖f(z) − z‖ ≤ tol ‖f(z)‖ on every row.
 
-    The residual is always measured at the very state that is returned. Rows that have
-    converged, or turned non-finite, leave the batch.
+    The residual is always measured at the state that is returned. Rows that have
+    converged or become non-finite are removed from the batch.
     """
     require_resolvable(tol, start.dtype)
     total = start.shape[0]
-    rows: Tensor | None = None  # None: nobody has left yet
+    rows: Tensor | None = None  # None: all rows are still active
     gathered: list[tuple[Tensor, Tensor, Tensor, Tensor, int]] = []
     divisible = True
     state = start

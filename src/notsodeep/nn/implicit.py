@@ -145,7 +145,7 @@ def equilibrium(
 
 
 def phantom(problem: FixedPointMap, solution: FixedPoint, options: SolveOptions) -> tuple[Tensor, SolveReport]:
-    """Some steps more, which alone are differentiated."""
+    """A few more steps; only these are differentiated."""
     state, report = solution.state, solution.report
     for _ in range(options.phantom_steps):
         state = problem.evaluate(state)[0]

@@ -1,4 +1,4 @@
-"""The layers of a cell, with weights of their own."""
+"""The layers of a cell, each with its own weights."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ Learnable: TypeAlias = bool | str | Iterable[str] | Sequence[Iterable[str]]
 
 @dataclass(frozen=True)
 class EffectiveWeights:
-    """The matrices of h = φ(W h + U x + b), f = a h: every variance and every 1/√m multiplied in."""
+    """The matrices of h = φ(W h + U x + b), f = a h, with all variances and factors 1/√m multiplied in."""
 
     W: Tensor  # (m, m)
     U: Tensor  # (m, p)
@@ -64,7 +64,7 @@ class DEQNet(nn.Module):
         The same for the adjoint equation; the forward values when None.
     phantom_steps : int
     on_failure : {"warn", "raise", "ignore"}
-        What a solve that does not converge does.
+        What to do if a solve does not converge.
     dtype : torch.float32 or torch.float64
     **solver_options
         Options of the solver (``memory``).
@@ -160,7 +160,7 @@ class DEQNet(nn.Module):
         raise InputError(f"this is for a DEQ of one plain layer; the network has the cell {self.cell}")
 
     def _check_contraction(self) -> None:
-        """Refuse settings without an equilibrium, and say when uniqueness is not guaranteed."""
+        """Refuse settings without an equilibrium, and warn if uniqueness is not guaranteed."""
         if self.solve_options.on_failure == "ignore" or (verdict := self.cell.well_posed):
             return
         if not verdict.infinite_width.holds and not self._normalized:
@@ -174,7 +174,7 @@ class DEQNet(nn.Module):
     def doubt(self) -> str:
         """Why the present weights do not guarantee an equilibrium; empty when they do.
 
-        With normalised layers no weights do; then the infinite-width condition at ‖x‖ = 1 is asked.
+        With normalised layers no weights do; then the infinite-width condition at ‖x‖ = 1 is checked.
         """
         if self._normalized:
             found = self.cell.well_posed.infinite_width

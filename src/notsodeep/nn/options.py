@@ -14,13 +14,13 @@ __all__ = ["BACKWARD_MODES", "SolveOptions", "solve_options"]
 
 BACKWARD_MODES = ("implicit", "unrolled", "phantom")
 
-# what others call our options, where the spelling alone does not tell
+# our options under other libraries' names, which are too different for a spelling check
 _ALIASES = {"tolerance": "tol", "rtol": "tol", "eps": "tol", "iterations": "max_iter", "hidden_size": "width"}
 
 
 @dataclass(frozen=True)
 class SolveOptions:
-    """Everything that decides how both solves run; see :class:`notsodeep.nn.Equilibrium`."""
+    """All options of both solves; see :class:`notsodeep.nn.Equilibrium`."""
 
     solver: str
     tol: float

@@ -1,4 +1,4 @@
-"""From somebody's DEQ to the explicit network that replaces it."""
+"""Match the explicit network to a user's own DEQ module."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from notsodeep.nn.training import History, evaluating, fit
 __all__ = ["Assumption", "ModuleMatch", "match_module"]
 
 
-_SET_HERE = ("net", "X", "y", "epochs", "loss", "seed")  # by match_module itself, when it calls fit
+_SET_HERE = ("net", "X", "y", "epochs", "loss", "seed")  # set by match_module itself when it calls fit
 
 
 @dataclass(frozen=True)
 class Assumption:
-    """One thing the theory asks of the weights or the data: ``value ≤ limit``."""
+    """One assumption of the theory on the weights or the data: ``value ≤ limit``."""
 
     name: str
     value: float
@@ -58,7 +58,7 @@ class ModuleMatch:
     match : Match
         The design: activations, target and residual.
     deq : DEQ
-        φ as it is and the measured σ_a², σ_b², without bias; the match is that of ``deq.centered(tau0)``.
+        φ unchanged and the measured σ_a², σ_b², without bias; ``deq.centered(tau0)`` is matched.
     tau0 : float
         Root mean squared norm of the inputs.
     norm : float
@@ -108,7 +108,7 @@ def match_module(
         Anything with matrices ``W`` (m×m), ``U`` (m×p) and an activation ``phi`` (optionally
         a vector ``b``); attributes may themselves be ``nn.Linear``.
     X : Tensor, (n, p)
-        Inputs as the network sees them.
+        Inputs as the network receives them.
     weight, input_weight, bias, activation
         The same given explicitly, for modules that use other names.
     kind : str
@@ -276,7 +276,7 @@ _TORCH_NAMES |= {
 def as_activation(given: Any) -> Activation:
     """Return an Activation from a name, an Activation, ``torch.relu``, ``nn.ReLU()`` or any tensor function.
 
-    A function is taken for a registered one when it has its name and, on a grid, its values.
+    A function counts as a registered one if it has the same name and, on a grid, the same values.
     """
     if isinstance(given, str | Activation):
         return activation(given)
@@ -311,7 +311,7 @@ def _candidate(function: Any) -> Activation | None:
 
 
 def _outputs(module: Any, X: Tensor) -> Tensor | None:
-    """What the module says at X, (n, outputs), without dropout and the like; None for bare weights."""
+    """Outputs of the module at X, (n, outputs), in evaluation mode; None for bare weights."""
     if not callable(module):
         return None
     with torch.no_grad(), evaluating(module) if isinstance(module, torch.nn.Module) else nullcontext():

@@ -14,7 +14,7 @@ from notsodeep.nn.fixed_point import Iterate, Stepper
 
 __all__ = ["SOLVERS", "Anderson", "Broyden", "Newton", "Picard", "stepper"]
 
-_PLAIN_IS_ENOUGH = 0.5  # a plain step that halves the residual is cheaper than mixing
+_PLAIN_IS_ENOUGH = 0.5  # while a plain step halves the residual, mixing does not pay
 _GROWTH = 2.0  # a sample whose residual grows this much takes a plain step instead
 
 
@@ -33,8 +33,8 @@ class Picard:
 class Anderson:
     """z ← f(z) − Σ γ_k Δf_k, with γ minimising ‖f(z) − z − Σ γ_k Δ(f(z) − z)_k‖ per sample.
 
-    While plain steps halve the residual they are kept: for random weights the spectrum of
-    f' fills a disc, where no mixing of past iterates beats the plain iteration.
+    Plain steps are used as long as they halve the residual: for random weights the spectrum
+    of f' fills a disc, and then no mixing of past iterates is faster than plain iteration.
 
     Parameters
     ----------
@@ -96,7 +96,7 @@ class Broyden:
     Parameters
     ----------
     memory : int
-        Rank at which the approximation starts afresh.
+        Rank at which the approximation is reset.
     """
 
     name = "broyden"

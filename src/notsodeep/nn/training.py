@@ -1,4 +1,4 @@
-"""A training loop that can be killed at any moment and carries on exactly where it was."""
+"""A training loop that can be killed at any time and resumes exactly where it was."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def fit(
         weights of the best epoch, whether or not training stopped early.
     checkpoint : path, optional
         A safetensors file written after every epoch. When it exists, training resumes from it
-        and ends with the same bits as if it had never been interrupted.
+        and the result is bit-identical to an uninterrupted run.
     seed : int
         Order of the samples.
     progress : bool, callable or None
@@ -376,7 +376,7 @@ def _under(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
 
 @contextmanager
 def evaluating(net: torch.nn.Module) -> Iterator[None]:
-    """Evaluation mode inside, every submodule's own mode again outside."""
+    """Switch to evaluation mode inside the block, then restore the mode of every submodule."""
     modes = {module: module.training for module in net.modules()}
     net.eval()
     try:
@@ -387,10 +387,10 @@ def evaluating(net: torch.nn.Module) -> Iterator[None]:
 
 
 def _identity(net: Any) -> Any:
-    """What tells two networks of equal shapes apart, as JSON."""
+    """A description, as JSON, that distinguishes networks of equal shapes."""
     try:
         return json.loads(json.dumps(describe(net)))
-    except InputError:  # somebody else's module, or a φ that has no description
+    except InputError:  # a user's own module, or a φ without a description
         return repr(net)
 
 

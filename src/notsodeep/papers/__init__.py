@@ -1,4 +1,4 @@
-"""Figures and tables of the papers, redone: one entry each, resumable, with a verdict.
+"""Reproductions of figures and tables of the papers: one entry each, resumable, with a verdict.
 
 An entry (:class:`~notsodeep.papers.entry.Entry`) is four functions: ``plan`` lists the settings of
 its trials, ``measure`` turns one of them into numbers, ``judge`` compares the numbers with

@@ -1,4 +1,4 @@
-"""What a reproduction is made of: settings of trials, numbers, a judgement and a figure."""
+"""The parts of a reproduction: settings of trials, numbers, a judgement and a figure."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Row: TypeAlias = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Check:
-    """One statement of the paper beside what we found.
+    """One statement of the paper, and our result.
 
     Attributes
     ----------
@@ -27,7 +27,7 @@ class Check:
         Both as text, with units and intervals.
     agrees : bool
     why : str
-        The reason, where they disagree and it is known.
+        The reason for a disagreement, if known.
     """
 
     what: str
@@ -39,7 +39,7 @@ class Check:
 
 @dataclass(frozen=True)
 class Judgement:
-    """All checks of an entry, with the two sentences that sum them up."""
+    """All checks of an entry, with a summary in two sentences."""
 
     paper: str
     measured: str
@@ -87,7 +87,7 @@ class Entry:
     assumptions : sequence of str
         What the paper leaves open and what we chose; where we knowingly differ.
     revision : int
-        To be raised when `measure` changes its meaning: trials of older revisions are not reused.
+        Increase it when `measure` changes its meaning: trials of older revisions are not reused.
     """
 
     name: str
@@ -104,7 +104,7 @@ class Entry:
 
     @property
     def claimed_by(self) -> str:
-        """Who says what is checked: a paper, or our own theory."""
+        """The source of the checked statement: a paper, or our own theory."""
         return "theory" if self.paper == OURS else "paper"
 
 

@@ -1,4 +1,4 @@
-"""[FK20] Tables 1 and 2: what kernel regression with the DEQ-NTK classifies."""
+"""[FK20] Tables 1 and 2: accuracy of kernel regression with the DEQ-NTK."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ TABLES: Mapping[int, Mapping[str, Published]] = {
 }
 ALL = {name: published for table in TABLES.values() for name, published in table.items()}
 TOLERANCE = 1e-3  # of the residual; classes do not change below it
-LEAST_RIDGE = 1e-4  # in units of K(x, x): grey photographs are one image once pixels are divided by their norms
-TOLERATED = 0.5  # points: another order of the images, other arithmetic
+LEAST_RIDGE = 1e-4  # in units of K(x, x): grey photographs become identical once pixels are divided by their norms
+TOLERATED = 0.5  # tolerance in points, for another order of the images and other arithmetic
 NAMES = {"mnist": "MNIST", "cifar10": "CIFAR-10"}
 
 
@@ -61,7 +61,7 @@ def plan(
 
 
 def measure(row: str, train: int | None, test: int | None, seed: int) -> dict[str, Any]:
-    """Test accuracy of the kernel machine with no ridge, or hardly any."""
+    """Test accuracy of the kernel machine with no ridge or a tiny one."""
     from notsodeep import learn, solvers
 
     published = ALL[row]

@@ -19,7 +19,7 @@ __all__ = ["ENTRIES"]
 VARIANCES = (0.6, 0.4, 0.0)  # σ_a², σ_b², σ_0²
 LABELS = {"deq": "finite-depth DEQ-NTK", "plain": "finite-depth NTK", "exact": "DEQ-NTK, exact"}
 TOLERATED = 0.01
-ROUNDING = 1e-12  # of the largest eigenvalue: what cannot be told from zero is left out
+ROUNDING = 1e-12  # relative to the largest eigenvalue: smaller ones cannot be distinguished from zero and are left out
 
 
 def plan(train: int, test: int, depths: Sequence[int], draws: int) -> Iterator[Settings]:
@@ -56,7 +56,7 @@ def measure(network: str, depth: int, train: int, test: int, seed: int) -> dict[
 
 
 def judge(rows: Sequence[Row]) -> Judgement:
-    """Deep DEQ-NTKs are the exact one; deep NTKs degenerate."""
+    """Deep unrolled DEQ-NTKs agree with the exact one; deep NTKs degenerate."""
     deepest = max(row["depth"] for row in rows)
     deq, plain = (_minus_exact(rows, network, deepest) for network in ("deq", "plain"))
     exact = mean([100 * row["accuracy"] for row in select(rows, network="exact")])

@@ -1,4 +1,4 @@
-"""Ours: accuracy before training, against exact kernels, finite DEQs and the explicit networks designed for them."""
+"""Our own: forecast accuracy against exact kernels, finite DEQs and the explicit networks designed for them."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def plan(
         for network in NETWORKS:
             for wide in (0, width):
                 if wide and (network not in FINITE or 4 * full["recurrent"] >= 1):
-                    continue  # a finite DEQ has an equilibrium for sure below 1/4
+                    continue  # below 1/4 a finite DEQ certainly has an equilibrium
                 if network == "tanh" and full["recurrent"] >= 1:
                     continue
                 for seed in range(repetitions):
@@ -102,7 +102,7 @@ def measure(
 
 
 def predicted(panel: str, network: str, width: int, p: int, n: int, ridge: float, recurrent: float) -> dict[str, float]:
-    """What the theory says of the same."""
+    """The forecast for the same settings."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", AssumptionWarning)
         found = predict(

@@ -1,4 +1,4 @@
-"""[Ling23] Figure 1: gradient descent on wide DEQs, beside what the theorem promises."""
+"""[Ling23] Figure 1: gradient descent on wide DEQs, with the bounds of the theorem."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def _curvature(net: Any, X: Any) -> float:
 
 
 def judge(rows: Sequence[Row]) -> Judgement:
-    """The loss falls, faster in wider networks, and the promises of the theorem are kept."""
+    """The loss falls, faster in wider networks, and the bounds of the theorem hold."""
     checks, words = [], []
     for data in dict.fromkeys(row["data"] for row in rows):
         part = sorted(select(rows, data=data), key=lambda row: row["width"])

@@ -1,4 +1,4 @@
-"""[Ling24] Figure 3: what a DEQ classifies, the explicit network designed for it classifies as well, at every width."""
+"""[Ling24] Figure 3: accuracy of a DEQ and of the explicit network designed for it, at every width."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def _fully(net: Any, part: Parts, epochs: int, seed: int) -> float:
 
 
 def judge(rows: Sequence[Row]) -> Judgement:
-    """The designed network follows the DEQ, and closer than the one that is not designed."""
+    """The designed network is close to the DEQ, and closer than one that is not designed."""
     checks, words = [], []
     for data in dict.fromkeys(row["data"] for row in rows):
         for training, label in TRAININGS.items():

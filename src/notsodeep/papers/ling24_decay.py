@@ -53,7 +53,7 @@ def measure(kind: str, activation: str, n: int, width: int, seed: int) -> dict[s
 
 
 def judge(rows: Sequence[Row], symbol: str) -> Judgement:
-    """The bound O(n^−1/2) must not be excluded by the interval of the slope, and a standstill must be."""
+    """The interval of the slope must reach −1/2, the bound O(n^−1/2), and stay below −1/4, a clear decay."""
     checks, slopes = [], []
     exact = select(rows, width=0)
     for name, label in ACTIVATIONS.items():

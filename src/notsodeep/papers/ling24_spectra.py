@@ -85,8 +85,8 @@ def _compare_spectra(
 ) -> dict[str, Any]:
     """Shares in logarithmic bins, and the mean distance of sorted eigenvalues over the mean eigenvalue."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)  # the mass below says it,
-        warnings.simplefilter("ignore", AssumptionWarning)  # and the distances, measured, say the other
+        warnings.simplefilter("ignore", ConvergenceWarning)  # `mass` below shows it
+        warnings.simplefilter("ignore", AssumptionWarning)  # the measured distances show it
         limit = spectrum(model, stats, kind)
     high = 1.1 * float(max(exact[-1], approximate[-1]))
     low = max(float(min(exact[0], approximate[0])) / 1.1, 1e-4 * high)

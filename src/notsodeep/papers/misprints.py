@@ -1,4 +1,4 @@
-"""Formulas as the papers print them where that is wrong, to be measured beside the right ones.
+"""Misprinted formulas of the papers, measured beside the correct ones.
 
 An equivalent must approach the exact kernel like n^−1/2 in relative spectral norm; with a misprinted
 coefficient it stops somewhere above zero.
@@ -286,8 +286,8 @@ class Corner:
     readout : float
         ‖a‖.
     claimed, proved : float
-        ηλ0/2 and η(λ0 − ηC₁² − 2C₂), by which the loss falls in a step of the largest admitted size: as stated, and as
-        the proof has it.
+        ηλ0/2 and η(λ0 − ηC₁² − 2C₂), the relative decrease of the loss in a step of the largest admissible size: as
+        stated, and as proved.
     """
 
     margin: float

@@ -13,7 +13,7 @@ from notsodeep.models import DEQ, Explicit
 __all__ = ["LABELS", "TOLERANCE", "build", "describe"]
 
 RECURRENT, INPUT = 0.2, 0.8
-TOLERANCE = 1e-4  # of the equilibrium: what DEQs are trained with in practice
+TOLERANCE = 1e-4  # tolerance of the equilibrium, usual in the training of DEQs
 LEAK = 0.2  # of the network that is not designed
 LABELS = {
     "deq": "DEQ",
@@ -29,9 +29,9 @@ LABELS = {
 def describe(name: str, phi: str) -> DEQ | Explicit:
     """One of the six for inputs with τ0 = 1; explicit ones are as deep as the one designed for the DEQ.
 
-    ``matched`` has the CK of the DEQ, which a trained readout sees, ``tangent`` its NTK, which training all weights
-    follows while they move little. ``unmatched`` has activations of the designed family with everyday parameters:
-    max(x, x/5), or clip(x, −1, 1).
+    ``matched`` has the CK of the DEQ, which decides if only the readout is trained; ``tangent`` has its NTK, which
+    decides if all weights are trained and move little. ``unmatched`` has activations of the designed family with usual
+    parameters: max(x, x/5), or clip(x, −1, 1).
     """
     choice(name, LABELS, "network")
     deq = DEQ(phi, RECURRENT, INPUT)

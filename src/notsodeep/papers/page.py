@@ -1,4 +1,4 @@
-"""One page about all reproductions: what the papers say, what was measured, and the figures, alive."""
+"""One page about all reproductions: statements of the papers, our results, and interactive figures."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def _section(record: Mapping[str, Any], entry: Entry, out: Path) -> Section:
 
 
 def _figure(entry: Entry, folder: Path) -> list[Part]:
-    """The panels as live plots, two in a row; the picture where they hold what a live plot cannot show."""
+    """The panels as interactive plots, two per row; the picture where a panel cannot be converted."""
     rows = own_json(folder / "data.json", list)
     with style() as plt:
         try:

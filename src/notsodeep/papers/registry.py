@@ -39,7 +39,7 @@ ENTRIES: dict[str, Entry] = {
 
 
 def find(name: str) -> Entry:
-    """The entry of this name; a misspelt one is answered with the nearest."""
+    """The entry of this name; the error for a misspelt one suggests the nearest."""
     if name not in ENTRIES:
         raise InputError(f"name={name!r} is not known{nearest(name, ENTRIES)} (see notsodeep reproduce --list)")
     return ENTRIES[name]

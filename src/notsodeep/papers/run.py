@@ -37,7 +37,7 @@ def reproduce(
     entry : Entry
     out : Path
     quick : bool
-        Small sizes; says so in the verdict.
+        Use small sizes; the verdict says so.
     data : str, optional
         Another data set in place of the paper's, by name or file, for entries that classify (``ling24-fig3`` and
         the like): features of a pretrained network, say.
@@ -50,7 +50,7 @@ def reproduce(
         if not isinstance(sizes.get("data"), tuple):
             raise InputError(f"{entry.name} takes no other data; leave out data={data!r}")
         sizes = {**sizes, "data": (data,)}
-        entry = replace(entry, name=f"{entry.name}-{Path(data).stem}")  # beside the paper's, not over it
+        entry = replace(entry, name=f"{entry.name}-{Path(data).stem}")  # keeps the paper's own results
     folder = _folder(entry, out, quick)
     plan = list(entry.plan(**sizes))
     trials = Trials(folder / "trials", entry.name, entry.revision)
@@ -98,8 +98,8 @@ def reproduce_all(
 ) -> list[dict[str, Any]]:
     """Run entry after entry and write ``<out>/summary.json`` and the page ``<out>/index.html``.
 
-    What one entry lacks (a data set that cannot be fetched, an extra) does not stop the others: its
-    record says why it could not run.
+    An entry that cannot run (a data set cannot be fetched, an extra is missing) does not stop the others: its
+    record gives the reason.
     """
     records: list[dict[str, Any]] = []
     need("plotly")  # before the work, not after
@@ -115,7 +115,7 @@ def reproduce_all(
 
 
 def collect(out: Path) -> list[dict[str, Any]]:
-    """The verdicts below `out`, each with the path of its folder and its rows: all that a page about them needs."""
+    """The verdicts below `out`, each with its folder and its rows, for a page about them."""
     records = []
     for path in sorted(out.glob("*/verdict.json")):
         record, rows = own_json(path, dict), own_json(path.parent / "data.json", list)

@@ -1,4 +1,4 @@
-"""The store of finished trials: one small file each, written at once, so that nothing is done twice."""
+"""The store of finished trials: one small file each, written as soon as it is done, so nothing is computed twice."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Trials:
         return self.folder / f"{hashlib.sha256(text.encode()).hexdigest()[:20]}.json"
 
     def find(self, settings: Settings) -> tuple[dict[str, Any], float] | None:
-        """The numbers and the seconds they took, if they are here and whole."""
+        """The numbers and their computing time, if the file exists and is valid."""
         try:
             content = json_file(self.path(settings))
             if content["settings"] != json.loads(json.dumps(dict(settings))):
@@ -72,7 +72,7 @@ class Trials:
             return None
 
     def get(self, settings: Settings, measure: Callable[..., dict[str, Any]]) -> dict[str, Any]:
-        """Settings and numbers in one row; `measure` is called only if they are not here yet."""
+        """Settings and numbers in one row; calls `measure` only if the numbers are not stored."""
         found = self.find(settings)
         if found is not None:
             self.reused += 1

@@ -26,25 +26,25 @@ _SYMBOLS = {
 
 
 def tell(artist: Any, **words: Any) -> Any:
-    """Say what a page shows and a picture does not, and return the artist.
+    """Attach text to an artist that only the page shows, and return the artist.
 
     Parameters
     ----------
     artist : Axes, or a line, scatter, image, step or bar container in it
     words
-        Of axes: `alt`, `caption` and `height` as in :class:`notsodeep.report.page.Plot`, and `ticks`, the text at
-        some places of both axes. Of the others: `hover`, Plotly's template, and `text`, one for each mark, which the
-        template calls ``%{hovertext}``. Ticks and text may come from anywhere; they are shown as they are.
+        For axes: `alt`, `caption` and `height` as in :class:`notsodeep.report.page.Plot`, and `ticks`, tick labels of
+        both axes. For other artists: `hover`, Plotly's template, and `text`, one per mark, which the template calls
+        ``%{hovertext}``. Ticks and text may be untrusted; they are escaped.
     """
     artist.live = words
     return artist
 
 
 def from_matplotlib(figure: Any, *, height: int = 380) -> list[Plot]:
-    """One plot for each axes that shows data, with the titles, labels, scales and limits it has.
+    """One plot for each axes that shows data, with its titles, labels, scales and limits.
 
-    Lines, error bars, bars, steps, dots, filled areas and images are known; anything else that carries data
-    raises `InputError`, and its picture can be shown instead. Colours of the style follow the reader's theme.
+    Lines, error bars, bars, steps, dots, filled areas and images are converted; anything else with data raises
+    `InputError` (show its picture instead). Colours of the style follow the reader's theme.
 
     Examples
     --------
@@ -58,14 +58,14 @@ def from_matplotlib(figure: Any, *, height: int = 380) -> list[Plot]:
     ('∝ n<sup>-1</sup>', 'log')
     """
     need("matplotlib")
-    figure.draw_without_rendering()  # limits and ticks settle
+    figure.draw_without_rendering()  # sets limits and ticks
     return [_plot(axis, height) for axis in figure.axes if axis.has_data() and axis.get_label() != "<colorbar>"]
 
 
 def _plot(axis: Any, height: int) -> Plot:
     data = _traces(axis)
     named = sum(trace["showlegend"] for trace in data)
-    lines = math.ceil(named / 2)  # of the legend: two names a line fit a phone
+    lines = math.ceil(named / 2)  # of the legend: two names per line fit a phone
     words = {"height": height, "ticks": {}, **_told(axis)}
     words["height"] += 20 * max(0, lines - 1)
     sides = {
@@ -117,7 +117,7 @@ def _ticks(places: Any, text: list[str]) -> dict[str, Any]:
 
 
 def _annotations(axis: Any) -> list[dict[str, Any]]:
-    """What `annotate` and `bar_label` wrote above their points."""
+    """Text that `annotate` and `bar_label` wrote above points."""
     from matplotlib.text import Annotation
 
     scales = (axis.get_xscale(), axis.get_yscale())
@@ -131,7 +131,7 @@ def _annotations(axis: Any) -> list[dict[str, Any]]:
 
 
 def _traces(axis: Any) -> list[dict[str, Any]]:
-    """All that the axes show, the lowest first."""
+    """All artists of the axes, in drawing order."""
     from matplotlib.collections import LineCollection, PathCollection, PolyCollection
     from matplotlib.container import BarContainer, ErrorbarContainer
     from matplotlib.patches import StepPatch
@@ -145,7 +145,7 @@ def _traces(axis: Any) -> list[dict[str, Any]]:
             trace |= {"hovertemplate": f"{words['hover']}<extra></extra>", "hoverinfo": "all"}
         if "text" in words:
             trace["hovertext"] = [_verbatim(text) for text in words["text"]]
-        traces.append((math.floor(artist.get_zorder()), trace))  # error bars stand a tenth above their level
+        traces.append((math.floor(artist.get_zorder()), trace))  # error bars have the zorder of their line plus 0.1
 
     for container in axis.containers:
         if isinstance(container, ErrorbarContainer):
@@ -157,7 +157,7 @@ def _traces(axis: Any) -> list[dict[str, Any]]:
                 ends = np.array(spread.get_segments())[:, :, "xy".index(side)]
                 halves = np.abs(ends[:, 1] - ends[:, 0]) / 2
                 bar = {"type": "data", "array": halves, "thickness": 1.2, "width": 3}
-                trace[f"error_{side}"] = {**bar, "color": trace["line"]["color"]}  # that of a hollow mark is its inside
+                trace[f"error_{side}"] = {**bar, "color": trace["line"]["color"]}  # a hollow mark's face is its inside
             add(line, trace, container)
         elif isinstance(container, BarContainer):
             done |= {id(part) for part in container.patches}
@@ -205,7 +205,7 @@ def _told(artist: Any) -> dict[str, Any]:
 
 def _scatter(artist: Any, x: Any, y: Any, label: str | None = None) -> dict[str, Any]:
     name = artist.get_label() if label is None else label
-    shown = bool(name) and not str(name).startswith("_")  # Matplotlib's names for the nameless
+    shown = bool(name) and not str(name).startswith("_")  # Matplotlib's automatic labels
     values = {"x": np.asarray(x, dtype=np.float64), "y": np.asarray(y, dtype=np.float64)}
     return {
         "type": "scatter",
@@ -256,7 +256,7 @@ def _steps(patch: Any) -> dict[str, Any]:
     values = np.append(values, values[-1])
     low = patch.axes.get_ylim()[0]
     if patch.axes.get_yscale() == "log":
-        values = np.maximum(values, low / 10)  # a logarithm has no zero
+        values = np.maximum(values, low / 10)  # log axes cannot show zero
     trace = _scatter(patch, edges, values)
     if patch.get_fill():
         look = {"fill": "tozeroy", "fillcolor": _faded(patch.get_facecolor(), patch.get_alpha())}
@@ -271,7 +271,7 @@ def _color(value: Any) -> str:
 
 
 def _faded(value: Any, alpha: float | None) -> str:
-    """The same with its own transparency, or with another one."""
+    """The same colour with its own alpha or another one."""
     from matplotlib.colors import to_hex, to_rgba
 
     red, green, blue, strength = to_rgba(value, alpha)
@@ -283,11 +283,11 @@ def _faded(value: Any, alpha: float | None) -> str:
 
 
 def _verbatim(text: str) -> str:
-    return escape(printable(text), quote=False)  # plotly.js knows some HTML
+    return escape(printable(text), quote=False)  # plotly.js interprets some HTML
 
 
 def _html(text: str) -> str:
-    """Mathtext as far as labels use it: Greek letters, powers, indices, bars, norms, thin spaces."""
+    """Convert the Mathtext that labels use: Greek letters, powers, indices, bars, norms, thin spaces."""
     text = escape(text, quote=False)
     if "$" in text:
         text = re.sub(r"\\([A-Za-z][a-z]+)", _greek, text).replace("\\,", "\u2009")
@@ -298,7 +298,7 @@ def _html(text: str) -> str:
 
 
 def _greek(command: re.Match[str]) -> str:
-    """The letter of \\Sigma or \\sigma; any other command as it is."""
+    """The letter of \\Sigma or \\sigma; any other command unchanged."""
     case = "CAPITAL" if command[1][0].isupper() else "SMALL"
     try:
         return unicodedata.lookup(f"GREEK {case} LETTER {command[1].upper()}")

@@ -32,16 +32,16 @@ _FILES = (
 
 @dataclass(frozen=True)
 class Report:
-    """Where a report is, and what it says.
+    """Path and content of a report.
 
     Attributes
     ----------
     page : Path
-        ``index.html``; the other files lie beside it.
+        ``index.html``; the other files are in the same folder.
     content : dict
         What ``match.json`` holds.
     replaced : bool
-        Whether there was an earlier report in its place.
+        Whether an earlier report was replaced.
     """
 
     page: Path
@@ -97,10 +97,10 @@ def _data(X: ArrayLike | Data | str | Path | None, y: ArrayLike | None, limit: i
 
 @contextmanager
 def _new(path: Path) -> Iterator[Path]:
-    """Yield an empty directory; it becomes `path` only when the block ends well.
+    """Yield an empty directory; it becomes `path` only if the block succeeds.
 
-    An existing `path` is replaced if it is empty, or if it holds a report and nothing else. Anything else is somebody's
-    work and is refused.
+    An existing `path` is replaced if it is empty or holds only a report. Anything else may be the user's work and is
+    refused.
     """
 
     def check(place: Path) -> None:

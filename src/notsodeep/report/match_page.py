@@ -1,4 +1,4 @@
-"""The page of `notsodeep match --report`: what was asked, what was designed, how close it is, how to use it."""
+"""The page of `notsodeep match --report`: the model, the designed network, how close they are, how to use it."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def match_page(
     plots : mapping
         From :func:`notsodeep.report.pictures.draw`.
     folder : Path
-        Where ``network.json`` will lie, as the reader would type it.
+        Where ``network.json`` will be, as the reader would type it.
     source : str, optional
         What :func:`notsodeep.data.load` was given, for the code at the end.
     """
@@ -227,7 +227,7 @@ def _training(comparison: Comparison, plots: Sequence[Plot]) -> Section:
 
 
 def snippet(study: Study, folder: Path, source: str | None = None) -> str:
-    """Code that loads the designed network and uses it, as it stands."""
+    """Runnable code that loads and uses the designed network."""
     load = f"data.load({_quoted(source)}).X" if source else "np.random.default_rng(0).normal(size=(400, 500))"
     if study.tau0 == 1.0:
         prepare = f"X = data.prepare({load})  # centred, mean ‖x‖² = 1"
@@ -254,7 +254,7 @@ def snippet(study: Study, folder: Path, source: str | None = None) -> str:
 
 
 def _quoted(text: str) -> str:
-    return printable(json.dumps(text, ensure_ascii=False))  # the same string, with nothing hidden in it
+    return printable(json.dumps(text, ensure_ascii=False))  # a literal without invisible characters
 
 
 def _use(study: Study, folder: Path, source: str | None) -> Section:

@@ -1,11 +1,11 @@
-"""One HTML file that needs nothing but itself: prose, tables, interactive plots, pictures, code.
+"""Self-contained HTML pages: prose, tables, interactive plots, pictures, code.
 
     render("Title", [Section("First", [Prose("Words."), Plot(figure, alt="…")]), …]) → HTML
 
-Plots are Plotly figures (objects or dictionaries). A colour may be written as ``color("implicit")``: it is then the
-one of :data:`notsodeep.report.style.THEMES` that fits the reader's theme, and follows when the theme changes.
-plotly.js travels inside the file, compressed. A content security policy lets two scripts run, that of the page and
-plotly.js, known by their checksums. Any other script or handler that text might smuggle in is refused, and any network.
+Plots are Plotly figures (objects or dictionaries). A colour may be written as ``color("implicit")``: it is looked up in
+:data:`notsodeep.report.style.THEMES` and follows the reader's light or dark theme.
+plotly.js is embedded, compressed. A content security policy allows two scripts by their checksums: the page's own and
+plotly.js. It blocks every other script or handler that text might inject, and all network access.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _POLICY = (
     "form-action 'none'"
 )
 _MARKS = re.compile(r"\\([\\`*\[\]])|`([^`]+)`|\*\*([^*]+)\*\*|\[([^\]]+)\]\(([^)\s]+)\)")
-_ADDRESS = re.compile(r"https?://[^\x00-\x20]+|(?![/\\]{2})[^:\\\x00-\x20\x7f]+")  # of the web, or relative
+_ADDRESS = re.compile(r"https?://[^\x00-\x20]+|(?![/\\]{2})[^:\\\x00-\x20\x7f]+")  # on the web, or relative
 _FORMATS = {".png": "image/png", ".svg": "image/svg+xml", ".jpg": "image/jpeg"}
 
 
@@ -55,7 +55,7 @@ def color(name: str, alpha: float = 1.0) -> str:
 
 
 def plain(text: object) -> str:
-    r"""Text from elsewhere for a :class:`Prose` or a :class:`Table`: none of its characters marks or hides anything.
+    r"""Escape untrusted text for a :class:`Prose` or a :class:`Table`: no markup, no invisible characters.
 
     Examples
     --------
@@ -70,7 +70,7 @@ def plain(text: object) -> str:
 class Prose:
     """Paragraphs of plain text, separated by blank lines; ```code```, ``**strong**`` and ``[text](address)`` work.
 
-    An address begins with ``http://`` or ``https://``, or is relative. Text from elsewhere goes through :func:`plain`.
+    An address begins with ``http://`` or ``https://``, or is relative. Untrusted text must go through :func:`plain`.
     """
 
     text: str
@@ -78,7 +78,7 @@ class Prose:
 
 @dataclass(frozen=True)
 class Facts:
-    """A few numbers worth large letters, each with what it means."""
+    """A few key numbers in large type, each with its meaning."""
 
     entries: Sequence[tuple[str, str]]
 
@@ -97,7 +97,7 @@ class Table:
 class Plot:
     """A Plotly figure; `alt` says in words what it shows, `height` is in pixels.
 
-    Axes and letters get the colours and sizes of the page; titles belong into `title`, where they wrap.
+    Axes and fonts get the colours and sizes of the page; put the title into `title`, where it wraps.
     """
 
     figure: Any
@@ -119,7 +119,7 @@ class Picture:
 
 @dataclass(frozen=True)
 class Code:
-    """Text in fixed width, as it is."""
+    """Preformatted text in a fixed-width font."""
 
     text: str
 
@@ -224,7 +224,7 @@ def _inline(text: str) -> str:
 
 
 def _marked(text: str) -> str:
-    """Escaped text with its marks as HTML."""
+    """Escape text and convert its markup to HTML."""
 
     def replaced(mark: re.Match[str]) -> str:
         literal, code, strong, label, address = mark.groups()
@@ -264,7 +264,7 @@ def _data_address(path: Path) -> str:
 
 
 def _json(figure: Any) -> str:
-    """Check the figure and write it; arrays become base64, and no text can act on the page it stands in."""
+    """Check the figure and serialise it; arrays become base64, and text is escaped so that it cannot run as script."""
     if isinstance(figure, Mapping):
         figure = need("plotly.graph_objects").Figure(figure)
     content = json.loads(need("plotly.io").to_json(figure, validate=False, engine="json"))
@@ -285,7 +285,7 @@ def _packed(text: str) -> str:
 
 @cache
 def _fingerprint(script: str) -> str:
-    """What lets a content security policy recognise a script."""
+    """Checksum by which a content security policy recognises a script."""
     return f"'sha256-{base64.b64encode(hashlib.sha256(script.encode('utf-8')).digest()).decode('ascii')}'"
 
 
@@ -306,7 +306,7 @@ def _theme_rules() -> str:
 
 
 def _anchors(titles: Sequence[str]) -> list[str]:
-    """One address for each heading, no two alike."""
+    """A unique anchor for each heading."""
     result: list[str] = []
     for title in titles:
         key = base = re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-") or "section"

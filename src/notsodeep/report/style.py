@@ -1,4 +1,4 @@
-"""One look for all pictures: colours that colour-blind readers tell apart, sizes one can read."""
+"""One style for all pictures: colours that colour-blind readers can tell apart, readable sizes."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ _SETTINGS: dict[str, Any] = {
     "axes.axisbelow": True,
     "lines.linewidth": 2.0,
     "svg.fonttype": "path",
-    "svg.hashsalt": "notsodeep",  # the same picture is the same file
+    "svg.hashsalt": "notsodeep",  # makes SVG files reproducible
 }
 
 
@@ -83,7 +83,7 @@ _SETTINGS: dict[str, Any] = {
 def style() -> Iterator[Any]:
     """Use the house style inside the block, and yield an object with Matplotlib's ``subplots``.
 
-    Its figures belong to no window and to nobody else: the caller's pyplot, in a notebook say, stays as it is.
+    Its figures are not registered with pyplot, so the caller's pyplot state (in a notebook, say) does not change.
     """
     with need("matplotlib").rc_context(_SETTINGS):
         yield SimpleNamespace(subplots=_subplots)
@@ -105,7 +105,7 @@ def save(figure: Any, folder: Path, name: str) -> tuple[Path, Path]:
 
 
 def plain_log_ticks(axis: Any) -> None:
-    """0.5, 1, 2, 5 … where they fit, powers of ten otherwise; written plainly."""
+    """Ticks 0.5, 1, 2, 5 … where they fit, powers of ten otherwise; no exponents."""
     from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
     low, high = axis.get_view_interval()

@@ -1,4 +1,4 @@
-"""What there is to see in a study, as arrays: pictures only draw it."""
+"""The data of each picture of a study, as arrays; `pictures` draws them."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ __all__ = [
 ]
 
 Array = NDArray[Any]
-_FEW_FEATURES = 0.25  # p/n below which the bulk of the spectrum is not the one of the theory
+_FEW_FEATURES = 0.25  # below this p/n the bulk of the spectrum differs from the theory
 
 
 @dataclass(frozen=True)
 class Panel:
-    """An activation over the density N(0, width²) of what it acts on; `color` is a name of the style."""
+    """An activation over the density N(0, width²) of its input; `color` is a name of the style."""
 
     title: str
     activation: Activation
@@ -74,7 +74,7 @@ def _subscript(k: int) -> str:
 
 
 def few_features(study: Study) -> str:
-    """Say it when there are too few features for the theory of spectra; otherwise nothing."""
+    """A remark if there are too few features for the theory of spectra, otherwise an empty string."""
     n, p = study.data.X.shape
     if p >= _FEW_FEATURES * n:
         return ""
@@ -94,7 +94,7 @@ class Histogram:
 
     @property
     def floor(self) -> float:
-        """Half an eigenvalue: where a logarithmic axis of shares begins."""
+        """Half an eigenvalue: the lower limit of a logarithmic axis of shares."""
         return 0.5 / self.samples
 
     @property
@@ -106,7 +106,7 @@ def histogram(study: Study, bins: int = 55) -> Histogram:
     """All eigenvalues, in bins of equal ratio."""
     exact, matched, equivalent = _eigenvalues(study)
     low, high = float(min(exact[0], equivalent[0])), float(max(exact[-1], equivalent[-1]))
-    low = max(low, 1e-4 * high)  # a log axis has no room for the rounding of zero eigenvalues
+    low = max(low, 1e-4 * high)  # leave out zero eigenvalues, which are rounding noise on a log axis
     edges = np.geomspace(low / 1.1, high * 1.1, bins + 1)
     implicit, explicit = (np.histogram(values, edges)[0] / len(exact) for values in (exact, matched))
     limit = np.diff(study.spectrum.cdf(edges))  # atoms included
@@ -147,7 +147,7 @@ class HeatMaps:
 
     @property
     def ticks(self) -> dict[float, str]:
-        """Where each label stands, and its first letters; nothing where there are too many labels to read."""
+        """Position and first letters of each label; empty if there are too many labels to read."""
         if self.labels is None or len(names := np.unique(self.labels)) > 12:
             return {}
         return {float(np.flatnonzero(self.labels == name).mean()): _short(str(name)) for name in names}
@@ -165,7 +165,7 @@ def heat_maps(study: Study, count: int = 120) -> HeatMaps:
     exact, matched = (kernel[np.ix_(rows, rows)] for kernel in (study.kernel, study.matched.kernel))
     bound = float(np.quantile(np.abs(exact[~np.eye(len(rows), dtype=bool)]), 0.995))
     gap = float(np.quantile(np.abs(matched - exact), 0.995))
-    factor = 10 ** max(0, math.floor(math.log10(bound / gap))) if gap else 1  # else there is nothing to see
+    factor = 10 ** max(0, math.floor(math.log10(bound / gap))) if gap else 1  # make it visible
     return HeatMaps(exact, matched, factor * (matched - exact), factor, bound, None if labels is None else labels[rows])
 
 
@@ -173,7 +173,7 @@ def heat_maps(study: Study, count: int = 120) -> HeatMaps:
 class Pairs:
     """Kernel entries of pairs of different samples: `implicit`, and one array for each explicit network.
 
-    `names` says for each pair which samples it is made of.
+    `names` lists the two samples of each pair.
     """
 
     names: list[str]

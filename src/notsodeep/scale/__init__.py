@@ -1,4 +1,4 @@
-"""Beyond one memory and one machine: kernels on disk and on clusters."""
+"""Kernels larger than memory or one machine: on disk and on clusters."""
 
 from notsodeep.deprecation import moved
 from notsodeep.scale.store import DamagedTileError

@@ -1,15 +1,15 @@
 """Tiles on the workers of a Dask cluster.
 
-The samples are scattered once, to every worker; each worker process prepares the kernel from them once and then
-computes tiles. A worker that sees the store (a shared file system, or the same machine) writes its tiles itself, so
-that nothing large travels; from one that does not, the tile is sent back and written here. Few tiles are in flight, so
+The samples are scattered once to every worker. Each worker process prepares the kernel from them once and then
+computes tiles. A worker that can access the store (shared file system, or same machine) writes its tiles itself, so
+nothing large is transferred; other workers send their tiles back to be written here. Few tiles are in flight, so
 memory stays bounded on both sides. The caller holds the lock, whoever writes.
 
-Workers may die. Dask gives their tiles to the others; should the samples be lost with the last worker that had
-them, they are scattered again. The bits are those of a local run on the same kind of processor, whichever worker
-computed a tile: see :mod:`notsodeep.threads`.
+Workers may die. Dask reassigns their tiles; if the last worker that had the samples is lost, they are scattered
+again. Results are bit-identical to a local run on the same kind of processor, whichever worker computes a tile: see
+:mod:`notsodeep.threads`.
 
-Nothing here opens a port; a cluster is what the caller passes or names.
+This module opens no port: the caller passes a client or an address.
 """
 
 from __future__ import annotations
@@ -38,23 +38,27 @@ __all__ = ["ClusterBlocks", "connected", "on_workers", "placed", "write_tiles"]
 Array: TypeAlias = NDArray[Any]
 Job: TypeAlias = Callable[..., Any]
 
-_ATTEMPTS = 5  # times a tile may lose its worker or its samples
+_ATTEMPTS = 5  # retries for a tile that lost its worker or its samples
 _AHEAD = 2  # tiles in flight for every thread of the cluster
 _ADDRESS = re.compile(r"((tcp|tls|ws|wss)://)?(\[[0-9a-fA-F:.]+\]|[\w.-]+):\d{1,5}")
-_ANSWER = "10s"  # within which a scheduler must answer
+_ANSWER = "10s"  # time limit for a scheduler to answer
 _held: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()  # blocks whose samples are on a cluster
 _PATIENCE = 60.0  # seconds without any worker before giving up
 
 
 @contextmanager
 def connected(client: Any) -> Iterator[Any]:
-    """Yield a client: the one that is passed, or None, or one of the scheduler at ``tcp://host:port``, closed again."""
+    """Yield the client that was passed (or None), or a temporary one of the scheduler at ``tcp://host:port``."""
     if not isinstance(client, str):
         yield client
         return
     distributed = need("distributed")
-    if not _ADDRESS.fullmatch(client):  # some others raise in a thread of Dask's, which then hangs at the end
+    if not _ADDRESS.fullmatch(client):  # other schemes raise in a thread of Dask's, which then hangs at exit
         raise InputError(f"scheduler={client!r} is no address; pass tcp://host:port")
+    if client.startswith(("tls:", "wss:")) and not distributed.Security().get_connection_args("client")["ssl_context"]:
+        raise InputError(
+            f"scheduler={client!r} needs certificates; name them in Dask's configuration (distributed.comm.tls)"
+        )
     try:
         own = distributed.Client(client, timeout=_ANSWER, set_as_default=False)
     except (OSError, ValueError) as error:
@@ -65,7 +69,7 @@ def connected(client: Any) -> Iterator[Any]:
 
 @contextmanager
 def placed(K: KernelMatrix, client: Any) -> Iterator[KernelMatrix]:
-    """Yield K, its products computed on the workers of `client`, a Client or an address, if there is one."""
+    """Yield K; if `client` (a Client or an address) is given, its workers compute the products."""
     with connected(client) as found:
         yield K if found is None else ClusterBlocks(K, found)
 
@@ -97,7 +101,7 @@ class ClusterBlocks(KernelMatrix):
         return self.source.provenance
 
     def _product(self, vectors: Array, deterministic: bool, progress: Progress) -> Array:
-        """K V: only vectors travel, and the sum has the same bits whoever computed its parts."""
+        """K V: only vectors are transferred, and the sum is bit-identical whichever worker computes its parts."""
         spans = self.spans(self.tile)
         results: dict[int, Any] = {}
 
@@ -118,14 +122,14 @@ class ClusterBlocks(KernelMatrix):
 
 
 def product(blocks: KernelMatrix, vectors: Array, *, client: Any = None, progress: Progress = None) -> Array:
-    """The deterministic ``K.product(V)`` as version 0.1 spelt it."""
+    """The deterministic ``K.product(V)`` under its name of version 0.1."""
     source = blocks if client is None else ClusterBlocks(blocks, client)
     return source.product(vectors, deterministic=True, progress=progress)
 
 
 def write_tiles(client: Any, blocks: ComputedBlocks, store: TileStore, tiles: Sequence[Tile], report: Callback) -> None:
     """Have the workers compute `tiles` of a kernel into `store`."""
-    refused: set[Tile] = set()  # tiles a worker wrote where we do not see them
+    refused: set[Tile] = set()  # tiles that a worker wrote to a place we cannot see
 
     def arguments(tile: Tile) -> tuple[Any, ...]:
         path = None if tile in refused else str(store.path)
@@ -190,7 +194,7 @@ def on_workers(
 
 
 def _scattered(client: Any, blocks: ComputedBlocks, *, again: bool = False) -> tuple[str, Any, Any]:
-    """The samples on the workers, under a name; sent once for all calls with these blocks."""
+    """The samples on the workers, under a name; sent once and reused by later calls with these blocks."""
     known = _held.get(blocks)
     if known is None or known[0] is not client or again:
         _threads(client)
@@ -200,7 +204,7 @@ def _scattered(client: Any, blocks: ComputedBlocks, *, again: bool = False) -> t
 
 
 def _threads(client: Any) -> int:
-    """Threads of all workers, waiting a while for the first of them."""
+    """Number of threads of all workers; waits a while for the first worker."""
     began = time.monotonic()
     while not (found := sum(client.nthreads().values())):
         if time.monotonic() - began > _PATIENCE:

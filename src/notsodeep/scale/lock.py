@@ -1,7 +1,7 @@
 """One writer at a time, tied to the directory that it locked.
 
-``.lock`` is locked through the system, which releases it when its owner dies, however it dies. ``.writer`` names the
-owner and carries a secret of this run: a directory without it is not, or no longer, the one that was locked.
+``.lock`` is an operating-system lock, released whenever its owner dies. ``.writer`` names the owner and holds a secret
+of this run: if the secret differs, the directory is not (or no longer) the one that was locked.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _PATIENCE = 0.5  # seconds within which the lock of a dead process is taken over
 
 
 def ours(name: str) -> bool:
-    """Whether a file of this name in a store's directory is a lock, or what a killed writer left."""
+    """Whether a file of this name in a store's directory is a lock or was left by a killed writer."""
     return name in (_LOCK, _WRITER) or name.startswith(f"{_LOCK}.") or bool(files.UNFINISHED.fullmatch(name))
 
 
@@ -39,7 +39,7 @@ def claim_of(directory: Path) -> str | None:
 
 @contextmanager
 def locked(directory: Path) -> Iterator[str]:
-    """Keep other writers out of a directory; yield the secret that :func:`claim_of` returns meanwhile."""
+    """Lock a directory against other writers; yield the secret that :func:`claim_of` returns while it is locked."""
     filelock = need("filelock")
     lock = directory / _LOCK
     with suppress(FileNotFoundError):

@@ -1,20 +1,20 @@
-"""A matrix in tiles on disk: a zarr array that is safe against the death of its writer.
+"""A matrix in tiles on disk: a zarr array that stays valid if its writer is killed.
 
 The directory is a zarr array (format 3): ``zarr.json`` with the manifest among its attributes, and one file a tile,
 ``c/i/j``. zarr, Dask and anything else that speaks the format can read it.
 
-- A tile is complete or absent. It is written beside its place and renamed, so ``kill -9`` leaves no half of one.
-- Every read checks the tile's CRC-32C. Whoever resumes does so before trusting a tile.
-- A tile knows where it belongs: beside its checksum it has SHA-256 over the manifest, i, j and that checksum. A tile of
-  another place or of another store fails its check, and so do all tiles if the manifest is edited.
-- Tiles are not fsynced. What a power cut takes away fails its checksum, and the same command computes it again.
+- A tile is complete or absent. It is written to a temporary file and renamed, so ``kill -9`` leaves no partial tile.
+- Every read verifies the tile's CRC-32C; resuming verifies all tiles first.
+- A tile is bound to its place: next to its checksum it stores SHA-256 over the manifest, i, j and that checksum. A tile
+  of another place or store fails this check, and if the manifest is edited, all tiles do.
+- Tiles are not fsynced. Tiles damaged by a power cut fail their checksum, and the same command computes them again.
 - One writer at a time, and only in the directory that it locked: see :mod:`notsodeep.scale.lock`.
 
 A tile is a zarr shard of one chunk: the entries, their CRC-32C, the SHA-256 (which zarr skips), and the shard's index:
 the chunk's place and length and their CRC-32C. Tiles of format 1, written by notsodeep 0.1, have entries and CRC-32C
 only; such stores can be read but not continued.
 
-Tiles go straight between arrays and files, not through zarr's own pipeline.
+Tiles are copied directly between arrays and files, bypassing zarr's own pipeline.
 """
 
 from __future__ import annotations
@@ -48,12 +48,12 @@ Array: TypeAlias = NDArray[Any]
 Tile: TypeAlias = tuple[int, int]
 
 FORMAT = 2
-_UNBOUND = 1  # the format whose tiles do not know where they belong
+_UNBOUND = 1  # its tiles are not bound to their place
 _FINGERPRINT = re.compile(r"[0-9a-f]{64}")
-_NAMES = {"X": "data", "Y": "second data"}  # of the manifest, for people
+_NAMES = {"X": "data", "Y": "second data"}  # version of the manifest, shown to users
 _TRIANGLES = ("full", "upper", "lower")
-_MOST = 10**6  # tiles of a store: no more files than a directory tree can bear
-_HARMLESS = 1 << 26  # bytes of a tile for which the memory is not asked
+_MOST = 10**6  # limit for the number of tiles (files) of a store
+_HARMLESS = 1 << 26  # tiles up to this size are read without checking the free memory
 _PIECE = 1 << 20  # bytes checked at a time; they stay in the cache
 
 
@@ -143,7 +143,7 @@ class TileStore:
                 files.write(directory / "zarr.json", description)
             store = opened(claim)
             files.sweep(directory)
-            # all of them now: later, the directory of this name may be another one
+            # create all of them now: later, the directory may have been replaced
             tiles = _own(directory, "c")
             for row in range(store.grid[0]):
                 files.sweep(_own(tiles, str(row)))
@@ -152,7 +152,7 @@ class TileStore:
                 store.require_claim()
                 opened()
             except (OSError, InputError):
-                store.require_claim()  # says more than that a tile was not found
+                store.require_claim()  # gives a better message than "tile not found"
                 raise
 
     def require_claim(self, *, complete: bool = False) -> None:
@@ -205,7 +205,7 @@ class TileStore:
         return self._bytes + (4 if self.format == _UNBOUND else 4 + 32 + 16 + 4)
 
     def read(self, tile: Tile) -> Array:
-        """Return a tile whose checksums are right; the matrix' last tiles come without their padding."""
+        """Return a tile after verifying its checksums; the last tiles of the matrix come without padding."""
         path = self.file(tile)
         if not os.path.lexists(path):
             raise DamagedTileError(
@@ -216,7 +216,7 @@ class TileStore:
         damaged = f"{self.path}: tile {tile} is damaged; `notsodeep verify` lists what to repair"
         if not self.exists(tile):
             raise DamagedTileError(damaged)
-        if self._bytes > _HARMLESS and self._bytes > available_memory():  # a file with holes is long at no cost
+        if self._bytes > _HARMLESS and self._bytes > available_memory():  # sparse files may be huge
             raise InputError(f"{self.path}: a tile of {self.tile[0]} × {self.tile[1]} exceeds the memory")
         data = np.empty(self.tile, self.dtype)
         ending = bytearray(self._size - self._bytes)
@@ -234,7 +234,7 @@ class TileStore:
         return data[: rows.stop - rows.start, : columns.stop - columns.start]
 
     def write(self, tile: Tile, data: Array) -> None:
-        """Put a tile in its place, complete or not at all, if the directory is still the one that was locked."""
+        """Write a tile atomically, if the directory is still the one that was locked."""
         full = data
         if data.shape != self.tile:
             full = np.zeros(self.tile, self.dtype)
@@ -252,7 +252,7 @@ class TileStore:
             file.write(self._ending(tile, full))
 
     def valid(self, tile: Tile) -> bool:
-        """Whether the tile is there and its checksum right."""
+        """Whether the tile exists and passes its checksum."""
         if not self.exists(tile):
             return False
         try:
@@ -271,7 +271,7 @@ class TileStore:
         return crc + bound + index + self._sum(memoryview(index))
 
     def _sum(self, view: memoryview) -> bytes:
-        """CRC-32C as zarr appends it; the extension takes bytes only, hence the pieces."""
+        """CRC-32C as zarr appends it; the extension takes only bytes, so large buffers are passed in pieces."""
         total = 0
         for start in range(0, len(view), _PIECE):
             total = self._checksum(total, bytes(view[start : start + _PIECE]))
@@ -279,7 +279,7 @@ class TileStore:
 
 
 def _own(directory: Path, name: str) -> Path:
-    """A directory within another one, created if need be; nothing is written through a link that leads out of it."""
+    """A subdirectory, created if needed; a link in its place is refused, so nothing is written elsewhere."""
     place = files.folder(directory / name)
     _require_own(directory, place)
     return place
@@ -321,13 +321,13 @@ def _describe(shape: tuple[int, int], tile: tuple[int, int], dtype: Any, manifes
 
 
 def _encoding(tile: tuple[int, int], version: Any = FORMAT) -> dict[str, Any]:
-    """How zarr reads the tiles: all of zarr.json but the matrix. Edited, it would hide tiles or alter entries."""
+    """How zarr reads the tiles: zarr.json without the matrix. If it were edited, zarr would show other entries."""
     plain = [{"name": "bytes", "configuration": {"endian": "little"}}, {"name": "crc32c"}]
     shard = {"chunk_shape": list(tile), "codecs": plain, "index_codecs": plain, "index_location": "end"}
     return {
         "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": list(tile)}},
         "chunk_key_encoding": {"name": "default", "configuration": {"separator": "/"}},
-        "fill_value": "NaN",  # what a reader other than notsodeep sees where there is no tile
+        "fill_value": "NaN",  # other readers see this in place of missing tiles
         "codecs": plain if version == _UNBOUND else [{"name": "sharding_indexed", "configuration": shard}],
         "zarr_format": 3,
         "node_type": "array",
@@ -336,13 +336,13 @@ def _encoding(tile: tuple[int, int], version: Any = FORMAT) -> dict[str, Any]:
 
 
 def _differences(found: Mapping[str, Any], asked: Mapping[str, Any], within: str = "") -> Iterator[str]:
-    """What differs, down to the single number, as "name there → asked for"."""
+    """The differing numbers, as "name stored → requested"."""
     for key in dict.fromkeys([*asked, *found]):
         old, new = found.get(key), asked.get(key)
         if old == new:
             continue
         before, after = _as_written(key, old), _as_written(key, new)
-        if before == after:  # formulas have six digits
+        if before == after:  # formulas show six digits
             before, after = old, new
         if isinstance(before, Mapping) and isinstance(after, Mapping):
             yield from _differences(before, after, f"{within}{key}.")
@@ -351,8 +351,8 @@ def _differences(found: Mapping[str, Any], asked: Mapping[str, Any], within: str
 
 
 def _as_written(key: str, value: Any) -> Any:
-    """Activations as their formulas, for "piecewise_linear" with kinks is not what a user called relu."""
-    with suppress(InputError):  # an edited description shows as it is
+    """Activations as their formulas: a user who wrote relu would not recognise "piecewise_linear" with kinks."""
+    with suppress(InputError):  # an edited description is shown unchanged
         if key == "activation" and isinstance(value, Mapping):
             return str(Activation.from_dict(value))
         if key == "activations" and isinstance(value, list):

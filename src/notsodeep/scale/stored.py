@@ -1,4 +1,4 @@
-"""A kernel in a store, read as if it were a matrix."""
+"""A kernel in a store, read like a matrix."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Array: TypeAlias = NDArray[Any]
 
 
 class StoredBlocks(KernelMatrix):
-    """K(x_i, y_j) from a kernel store, by rectangles; read with the checksums checked.
+    """K(x_i, y_j) from a kernel store, by rectangles; every read verifies checksums.
 
     Parameters
     ----------
@@ -66,7 +66,7 @@ class StoredBlocks(KernelMatrix):
 
     @property
     def tile(self) -> tuple[int, int]:
-        """Rows and columns of a tile; rectangles along them read nothing twice."""
+        """Rows and columns of a tile; rectangles aligned with tiles read nothing twice."""
         return self.store.tile
 
     @property
@@ -154,7 +154,7 @@ class StoredBlocks(KernelMatrix):
 
 
 def _plain(part: slice | int, n: int) -> tuple[slice, Any]:
-    """A slice of step one that covers `part`, and what to take of it."""
+    """A slice of step one that covers `part`, and the index of `part` in it."""
     if not isinstance(part, slice):
         if not -n <= part < n:
             raise IndexError(f"index {part} is out of bounds for {n} samples")

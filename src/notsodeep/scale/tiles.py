@@ -1,4 +1,4 @@
-"""A kernel, tile by tile, into a store: computed once, resumed, checked and repaired."""
+"""Compute a kernel tile by tile into a store; resume, verify and repair it."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ def compute(
 ) -> StoredBlocks:
     """Write every tile of a kernel that `out` does not have yet, and open it.
 
-    Killed at any moment, the same call continues: a tile that is there and passes its checksum is kept, all others
-    are computed. The bits are the same whoever computes them, with however many threads. A store of another model,
-    other data or another version is refused.
+    If the process is killed, the same call continues: tiles that pass their checksum are kept, all others are
+    computed. Results are bit-identical for any number of threads and workers. A store of another model, other data or
+    another version is refused.
 
     Parameters
     ----------
@@ -55,7 +55,7 @@ def compute(
     with TileStore.writing(out, blocks.shape, sides, blocks.dtype, described) as store:
         wanted = len(store.tiles())
         with reporter("kernel", wanted, progress) as report:
-            # those on the diagonal are less work: last, so that no thread is left with a long one
+            # tiles on the diagonal take less time: schedule them last, so that threads end together
             missing = sorted(_invalid(store), key=lambda tile: tile[0] == tile[1])
             reused = wanted - len(missing)
 
@@ -87,7 +87,7 @@ def _writer(blocks: KernelMatrix, store: TileStore) -> Callable[[Tile], None]:
 
 @dataclass(frozen=True)
 class Verification:
-    """What :func:`verify` found, or mended."""
+    """What :func:`verify` found."""
 
     path: str
     tiles: int

@@ -1,4 +1,4 @@
-"""BLAS and LAPACK on parts of one matrix in place: no copies, no lock of the interpreter.
+"""BLAS and LAPACK on parts of one matrix, in place: no copies, and the interpreter's lock (GIL) is released.
 
 SciPy's Python wrappers copy any part that is not contiguous; these calls pass the leading dimension instead.
 All arrays are row-major with unit stride along the rows, all of one dtype (float32 or float64).
@@ -28,7 +28,7 @@ def _routine(name: str, dtype: np.dtype[Any], arguments: int) -> Any:
 
 
 def _call(name: str, dtype: np.dtype[Any], *arguments: Any) -> None:
-    """Fortran takes everything by address: characters, integers, numbers, matrices."""
+    """Pointers to the arguments: Fortran takes characters, integers, numbers and matrices by address."""
     number = ctypes.c_float if dtype == np.float32 else ctypes.c_double
     kept: list[Any] = []
     for argument in arguments:
@@ -66,7 +66,7 @@ def solve_right(L: Array, A: Array) -> None:
 
 
 def solve_transposed(L: Array, B: Array, *, back: bool) -> None:
-    """B ← L⁻¹ B, or L⁻ᵀ B going back, with L (k, k) lower triangular and B (k, m)."""
+    """B ← L⁻¹ B, or L⁻ᵀ B (back substitution), with L (k, k) lower triangular and B (k, m)."""
     if B.size:
         transposed = "T" if back else "N"
         _call("trsm", B.dtype, "R", "U", transposed, "N", B.shape[1], len(L), 1.0, L, _leading(L), B, _leading(B))

@@ -1,8 +1,8 @@
 """K + D = L Lᵀ in place, by panels of tiles; K itself survives above the diagonal.
 
-The factorisation looks left: a panel of L is the panel of K minus one long product with the columns before it, so
+The factorisation is left-looking: a panel of L is the panel of K minus one long product with the columns before it, so
 every update is a large matrix product on one thread, and each part of the matrix is written once. (OpenBLAS' own
-threaded factorisation has been seen to crash on large matrices; one thread per call does not.)
+threaded factorisation has crashed on large matrices; with one thread per call it has not.)
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ class NotPositiveDefiniteError(InputError):
     pivot : int
         The first row whose pivot is not positive, or positive by rounding only.
     eigenvalue : float
-        An upper bound for the smallest eigenvalue, usually of its size.
+        An upper bound for the smallest eigenvalue, usually of the same magnitude.
     ridge : float
-        What to add to the diagonal, on top of what is there, so that the factorisation goes through.
+        What to add to the diagonal, on top of the present ridge, so that the factorisation succeeds.
     """
 
     def __init__(self, pivot: int, eigenvalue: float, ridge: float, name: str) -> None:
@@ -51,7 +51,7 @@ class NotPositiveDefiniteError(InputError):
 
 
 class Kept(KernelMatrix):
-    """The symmetric matrix whose strict upper triangle is stored and whose diagonal was put aside."""
+    """A symmetric matrix: the strict upper triangle is stored in place, the diagonal separately."""
 
     def __init__(self, storage: Array, diagonal: Array) -> None:
         super().__init__((len(storage), len(storage)), storage.dtype, symmetric=True)
@@ -61,7 +61,7 @@ class Kept(KernelMatrix):
         (i0, i1, _), (j0, j1, _) = rows.indices(self.shape[0]), columns.indices(self.shape[1])
         if i1 <= j0:
             part = self._storage[i0:i1, j0:j1]
-        else:  # entries below the diagonal belong to the factor: read them across
+        else:  # entries below the diagonal belong to the factor: read their mirror images
             row, column = np.ogrid[i0:i1, j0:j1]
             part = np.where(row < column, self._storage[i0:i1, j0:j1], self._storage[j0:j1, i0:i1].T)
             shared = np.arange(max(i0, j0), min(i1, j1))
@@ -81,7 +81,7 @@ class Kept(KernelMatrix):
 
 
 class CholeskyFactor:
-    """L of K + D = L Lᵀ, in the lower triangle of the matrix it was made from: a `Factorization`.
+    """L of K + D = L Lᵀ, in the lower triangle of the matrix that was factored: a `Factorization`.
 
     `kept` is K + D itself, still there above the diagonal.
     """
@@ -153,7 +153,7 @@ class CholeskyFactor:
         return self.kept.dtype
 
     def solve(self, B: ArrayLike) -> Array:
-        """(K + D)⁻¹ B as the factor has it, shape of B, float64 (rounded as the factor's dtype rounds)."""
+        """(K + D)⁻¹ B, shape of B, returned in float64 with the accuracy of the factor's dtype."""
         work, shape = self._right(B)
         _substitute(self._storage, work, back=False)
         _substitute(self._storage, work, back=True)

@@ -2,8 +2,8 @@
 
 Block iteration after Ji and Li (2017), "A breakdown-free block conjugate gradient method": the search directions of
 all columns are shared and kept orthonormal, and their number shrinks when columns become dependent. New
-directions are made conjugate to the last ones explicitly, so a preconditioner that rounds or varies a little does no
-harm.
+directions are made conjugate to the last ones explicitly, so the iteration tolerates a preconditioner that is rounded
+or varies a little.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ __all__ = ["CHECKPOINT", "ConjugateGradients", "Operator", "largest_eigenvalue",
 Array: TypeAlias = NDArray[Any]
 Operator: TypeAlias = Callable[[Array], Array]
 
-CHECKPOINT = "cg.npz"  # name of a file of :meth:`ConjugateGradients.save` in a directory
+CHECKPOINT = "cg.npz"  # file name of :meth:`ConjugateGradients.save` in a directory
 _DEPENDENT = 1e-8  # a direction that adds less than this to the others is dropped
 
 
 class ConjugateGradients:
-    """A X = B for a symmetric positive definite A known by its products.
+    """Solve A X = B for a symmetric positive definite A, given as a function that multiplies by A.
 
     Parameters
     ----------
@@ -49,14 +49,14 @@ class ConjugateGradients:
     Attributes
     ----------
     X, R : array (n, k)
-        The iterate and its residual B − A X as the recurrence has it.
+        The iterate, and its residual B − A X updated by the recurrence.
     iteration : int
     residual : float
         Largest ‖R‖/‖B‖ over the columns.
     best : float
         The smallest residual so far.
     extremes : (float, float)
-        Smallest and largest Rayleigh quotient met: bounds from inside for the spectrum of A.
+        Smallest and largest Rayleigh quotient so far: the spectrum of A reaches at least from one to the other.
 
     Examples
     --------
@@ -87,13 +87,13 @@ class ConjugateGradients:
         self.best = self.residual
 
     def restart(self, R: Array) -> None:
-        """Go on from X with this residual in place of the recurrence's, and with fresh directions."""
+        """Restart from X with this residual instead of the recurrence's, and with new directions."""
         self.R = R
         self.residual = relative(R, self._scale)
         self._directions = _basis(self._preconditioner(R)) if self.residual > 0 else np.zeros((len(R), 0))
 
     def step(self) -> None:
-        """One product with A. The object changes at the end only, so an interruption leaves it as it was."""
+        """One iteration, one product with A. State changes only at the end, so an interruption leaves it unchanged."""
         if self.residual == 0:
             return
         P = self._directions
@@ -170,7 +170,7 @@ class ConjugateGradients:
 
 
 def largest_eigenvalue(operator: Operator, n: int, *, steps: int = 4, width: int = 8, seed: int = 0) -> float:
-    """Largest eigenvalue of a symmetric positive operator on n coordinates, from below, by `steps` block products.
+    """Lower bound, close to it, of the largest eigenvalue of a symmetric positive operator, by `steps` block products.
 
     Examples
     --------
@@ -184,7 +184,7 @@ def largest_eigenvalue(operator: Operator, n: int, *, steps: int = 4, width: int
     block[:, 0] = 1.0  # close to the dominant direction of most kernels
     basis, images = np.zeros((n, 0)), np.zeros((n, 0))
     for _ in range(steps):
-        for _ in range(2):  # once more for orthogonality to rounding
+        for _ in range(2):  # repeat for orthogonality to rounding
             block = block - basis @ (basis.T @ block)
             block = np.linalg.qr(block)[0]
         block = block[:, : n - basis.shape[1]]
@@ -211,7 +211,7 @@ def relative(R: Array, scale: Array) -> float:
 
 
 def _basis(Z: Array) -> Array:
-    """An orthonormal basis of the columns, each counted with the same weight, without those that depend on others."""
+    """An orthonormal basis of the normalised columns; linearly dependent ones are dropped."""
     size = np.linalg.norm(Z, axis=0)
     Z = Z[:, size > 0] / size[size > 0]
     if not Z.shape[1]:

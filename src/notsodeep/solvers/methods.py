@@ -1,4 +1,4 @@
-"""Ways to solve (K + ridge·W⁻¹) α = Y, as objects that hold parameters and nothing else."""
+"""Ways to solve (K + ridge·W⁻¹) α = Y, as objects that hold only parameters."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Solver(ABC):
     tol: float = 1e-6
     max_iter: int | None = None
 
-    client = None  # workers that compute products, of a solver that has some
+    client = None  # a cluster that computes the products, for solvers that take one
     _most_steps = 1000
 
     def __post_init__(self) -> None:
@@ -68,7 +68,7 @@ class Solver(ABC):
                 _CHECKS[field.name](value, field.name)
 
     def __deepcopy__(self, memo: Any) -> Self:
-        return self  # it never changes, and a connection cannot be copied
+        return self  # solvers are immutable, and a connection cannot be copied
 
     def solve(
         self,
@@ -90,7 +90,7 @@ class Solver(ABC):
 
 @dataclass(frozen=True, kw_only=True)
 class Cholesky(Solver):
-    """A factor in memory, in float64 or in float32, its answer refined against the kernel in float64.
+    """Cholesky in memory, in float64 or float32; the answer is refined against the kernel in float64.
 
     Parameters
     ----------
@@ -164,7 +164,7 @@ class CG(_Iterative):
     checkpoint : path, optional
         An .npz file for the state: an interrupted call resumes from it. Removed at the end.
     client : dask.distributed.Client or "tcp://host:port", optional
-        Its workers compute the products, in each iteration anew.
+        Its workers compute the products; kernel entries are recomputed in each iteration.
     tol, max_iter
         As in :class:`Solver`.
     """

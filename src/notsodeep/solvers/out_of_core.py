@@ -1,4 +1,4 @@
-"""A Cholesky factor on disk, with neither K nor the factor in memory; resumed after a kill."""
+"""A Cholesky factor on disk: neither K nor the factor is held in memory, and a killed run resumes."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _TILES_OF_A_THREAD, _TILES_SHARED = 4, 4  # in memory at a time
 class OutOfCore(Solver):
     """A Cholesky factor on disk: n³/3 operations, n²/2 numbers, and a few tiles in memory.
 
-    Killed at any moment, the same call continues from `directory`.
+    If the process is killed, the same call continues from `directory`.
 
     Parameters
     ----------
@@ -66,7 +66,7 @@ class OutOfCore(Solver):
         if client is not None:
             cluster = ClusterBlocks(K, client)
             K = compute(cluster.source, folder / "kernel.zarr", tile=self.tile, client=client)
-            # in double precision what the workers stored is the kernel itself
+            # a kernel stored in double precision is read; otherwise the workers compute its products in float64
             exact = system.operator(K if K.dtype == np.float64 else cluster.astype("float64"))
         n = len(system.B)
         equal = bool((system.weight == 1).all())  # one number describes the diagonal

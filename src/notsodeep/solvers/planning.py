@@ -1,4 +1,4 @@
-"""Which method, in which precision, and what is kept in memory, with the reason."""
+"""Choose the method, the precision and what is kept in memory, and give the reason."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _LANDMARKS = 3.0  # copies of the preconditioner's features held at its set-up
 
 @dataclass(frozen=True)
 class Strategy:
-    """What will be done: `method`, the precision and whether the matrix is stored, the bytes, and why."""
+    """The chosen `method` and precision, whether the matrix is stored, the bytes, and the reason."""
 
     method: str
     dtype: np.dtype[Any]

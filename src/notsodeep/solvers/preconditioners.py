@@ -31,14 +31,14 @@ Array: TypeAlias = NDArray[Any]
 
 PRECONDITIONERS = ("auto", "equivalent", "nystrom", "both", "none")
 
-_SHARE, _MARGIN = 0.9, 0.8  # of the linearised kernel, and of what the landmarks bear, when landmarks follow
-_FLOOR = 0.3  # of the mean diagonal remainder: landmarks' own rows have none left
+_SHARE, _MARGIN = 0.9, 0.8  # largest share of F Fᵀ, and margin to the positive limit
+_FLOOR = 0.3  # floor for D, relative to the mean diagonal remainder: it is zero in the landmarks' own rows
 _SAMPLED = 512  # rows and columns of the block that the linearised kernel is fitted on
 
 
 @dataclass(frozen=True)
 class LowRankPlusDiagonal:
-    """M = F Fᵀ + diag(D), called as M⁻¹.
+    """M = F Fᵀ + diag(D); calling it applies M⁻¹.
 
     Examples
     --------
@@ -76,7 +76,7 @@ def precondition(
         What is added to the diagonal.
     kind : {"auto", "equivalent", "nystrom", "both", "none"}
         ``"equivalent"``: the kernel linearised in the inner products; needs samples. ``"nystrom"``: landmarks drawn
-        uniformly. ``"both"``: landmarks for what the linearised kernel leaves. ``"auto"``: both where it pays.
+        uniformly. ``"both"``: landmarks for the remainder of the linearised kernel. ``"auto"``: both where it pays.
     rank : int, optional
         Number of landmarks; 9√n when absent.
     seed : int
@@ -161,8 +161,8 @@ def scaled_rows(K: KernelMatrix) -> Array | None:
 def _share(square: Array, F: Array) -> float:
     """A share s of F Fᵀ that leaves square − s F Fᵀ positive with a margin.
 
-    A kernel is a power series in the inner products with coefficients ≥ 0; the line fitted where the data are is
-    steeper than its linear term where they are far from orthogonal.
+    A kernel is a power series in the inner products with coefficients ≥ 0. If samples are far from orthogonal, the
+    fitted line is steeper than the linear term, and subtracting all of it would leave negative eigenvalues.
     """
     if not F.shape[1]:
         return 1.0

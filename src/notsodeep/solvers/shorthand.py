@@ -1,4 +1,4 @@
-"""Solvers by their names, and one function that takes either."""
+"""Solvers by name, and `solve`, which takes a name or a solver."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ def solver_of(solver: str | Solver) -> Solver:
 
 
 def solver_with(solver: str | Solver, **options: Any) -> str | Solver:
-    """The solver of this name with options, as far as it has them; the name alone if they are all its defaults.
+    """The solver of this name with those options that it has; the name alone if all of them are defaults.
 
-    A `directory` is where :class:`CG` keeps its checkpoint. A directory, a checkpoint or a client is refused where the
-    solver has no use for it.
+    A `directory` is where :class:`CG` keeps its checkpoint. A directory, a checkpoint or a client is refused if the
+    solver does not take it.
 
     >>> solver_with("cholesky", tol=1e-9, max_iterations=None, rank=7)
     Cholesky(tol=1e-09, max_iter=None, memory=None)
@@ -83,11 +83,11 @@ def solve(
     Parameters
     ----------
     K : KernelMatrix (n, n)
-        float32 asks for storage and factor in single precision; the answer is refined against the kernel in float64
-        all the same.
+        float32 stores and factors the matrix in single precision; the answer is still refined against the kernel in
+        float64.
     targets : array (n,) or (n, k)
     ridge : float
-        Added to the diagonal as it is.
+        Added to the diagonal, unscaled.
     solver : Solver, or "auto", "cholesky", "cg", "nystrom"
         A name stands for the solver with its defaults: :class:`Auto`, :class:`Cholesky`, :class:`CG`,
         :class:`Nystrom`, which is an approximation and is never chosen automatically. :class:`OutOfCore` needs a

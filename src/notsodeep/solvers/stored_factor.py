@@ -4,8 +4,8 @@ Tile (i, j) of the factor is
 
     L_ij = (K_ij − Σ_{k<j} L_ik L_jkᵀ) L_jj⁻ᵀ,     L_jj = chol(K_jj + Λ_jj − Σ_{k<j} L_jk L_jkᵀ)
 
-One task a tile, submitted column by column; a task waits only for the tiles it reads, so the next columns begin
-while the current one ends. Every finished tile is a checkpoint. The kernel is asked for each of its tiles once.
+There is one task per tile, submitted column by column. A task waits only for the tiles it reads, so the next column
+starts before the current one ends. Every finished tile is a checkpoint. Each tile of the kernel is computed once.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ __all__ = ["StoredFactor"]
 
 Array: TypeAlias = NDArray[Any]
 
-_KEPT = 4  # tiles of the factor in memory that several threads read at about the same time
+_KEPT = 4  # tiles of the factor kept in memory, because several threads read them at about the same time
 
 
 class StoredFactor:
@@ -61,7 +61,7 @@ class StoredFactor:
         added : float or array (n,)
             The diagonal Λ; nothing else is added, however close to singular the kernel is.
         directory : str or Path
-            Where the factor goes. Killed at any moment, the same call continues.
+            Where the factor is stored. If the process is killed, the same call continues.
         tile : int, optional
             Side of a tile; that of a stored kernel by default, otherwise about 2048.
         """
@@ -188,7 +188,7 @@ def _factor(K: KernelMatrix, added: Array, store: TileStore, report: Any) -> Non
 
 
 def _pivot(block: Array, start: int, negligible: Array) -> Array:
-    """The factor of a diagonal tile; a pivot at or below `negligible` is nothing but rounding."""
+    """The factor of a diagonal tile; a pivot at or below `negligible` counts as rounding error."""
     potrf = lapack.dpotrf if block.dtype == np.float64 else lapack.spotrf
     lower, info = potrf(block, lower=True, clean=True)
     bad = ~(lower.diagonal().astype(np.float64) ** 2 > negligible)

@@ -21,7 +21,7 @@ __all__ = ["Factorization", "Solution", "System", "diagonal_shift"]
 Array: TypeAlias = NDArray[Any]
 
 _SECONDS_BETWEEN_CHECKPOINTS = 30.0
-_NO_DIGITS = 0.01  # condition · eps beyond which coefficients mean little
+_NO_DIGITS = 0.01  # limit of condition · eps; coefficients beyond it mean little
 
 
 class Factorization(Protocol):
@@ -112,7 +112,7 @@ class Solution:
 
 
 def diagonal_shift(ridge: float, weights: ArrayLike | None, n: int) -> tuple[Array, Array]:
-    """ridge/w_i and w_i, after a look at the weights."""
+    """ridge/w_i and w_i; checks the weights."""
     if weights is None:
         return np.full(n, ridge), np.ones(n)
     weight = matrix(weights, "weights", rank=1).astype(np.float64)
@@ -135,12 +135,12 @@ class System:
     ----------
     K : KernelMatrix (n, n)
     B : array (n, k)
-        The targets in float64, each column divided by a power of two near its largest entry: no norm of them leaves
-        the range of floats, and no bit changes.
+        The targets in float64, each column divided by a power of two near its largest entry: norms cannot overflow,
+        and the scaling is exact.
     magnitude : array (k,)
         These powers of two.
     shape : tuple
-        Of the targets as they came.
+        Shape of the targets as passed.
     """
 
     K: KernelMatrix
@@ -165,7 +165,7 @@ class System:
         max_iter: int,
         progress: Progress,
     ) -> System:
-        """Look at everything before any work."""
+        """Check all arguments before any work."""
         n = K.shape[0]
         if not K.symmetric:
             raise InputError(f"K has shape {K.shape} and is not symmetric; pass the kernel of the samples alone")
@@ -195,10 +195,10 @@ class System:
     def iterate(
         self, cg: ConjugateGradients, exact: Operator, patience: int, save: Callable[[], None] | None = None
     ) -> float:
-        """Step until the residual of the exact operator is below tol, or nothing is gained any more; return it.
+        """Step until the residual of the exact operator is below tol or stops falling; return it.
 
-        The residual returned is B − A X computed from X. The one of the recurrence is only a hint: it goes on falling
-        where rounding keeps the true one.
+        The residual returned is B − A X computed from X. The one of the recurrence is only a hint: it keeps falling
+        when rounding already limits the true one.
         """
         same = cg.operator is exact
         goal = self.tol if same else 0.5 * self.tol
@@ -233,7 +233,7 @@ class System:
             raise
 
     def answer(self, method: str, reason: str, size: int, outcome: dict[str, Any]) -> Solution:
-        """The solution in the scale of the targets; what an exact method did not reach is said."""
+        """The solution in the scale of the targets; warns if an exact method missed the tolerance."""
         answer = Solution(
             coefficients=(outcome.pop("X") * self.magnitude).reshape(self.shape),
             method=method,

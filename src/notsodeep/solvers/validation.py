@@ -1,4 +1,4 @@
-"""Errors on samples left out, evidence and uncertainty, from one factorisation."""
+"""Leave-one-out errors, evidence and posterior variances, from one factorisation."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def posterior_variance(factor: Factorization, cross: KernelMatrix, prior: ArrayL
 
     Returns
     -------
-    array (m,), never negative: what rounding makes negative is zero
+    array (m,); values that rounding makes negative are set to zero
     """
     m, n = cross.shape
     before = matrix(prior, "prior", rank=1).astype(np.float64)
@@ -144,7 +144,7 @@ def ridge_path(
     """Fit every ridge from one eigendecomposition W^½ K W^½ = Q Λ Qᵀ in float64.
 
     About ten times the cost of one Cholesky factor, and n² operations for each ridge afterwards. A ridge too small to
-    make the matrix positive definite to rounding has infinite errors and coefficients NaN; the call raises if all are.
+    make the matrix numerically positive definite gets infinite errors and NaN coefficients; the call raises if all do.
 
     Examples
     --------

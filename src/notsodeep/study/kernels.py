@@ -24,10 +24,10 @@ from notsodeep.progress import Progress, Report, reporter
 __all__ = ["Closeness", "Outlook", "Study", "closer_network"]
 
 Array = NDArray[np.float64]
-_GAUSSIAN = (400, 500)  # n and p of the cloud that stands in for absent data
+_GAUSSIAN = (400, 500)  # n and p of the Gaussian cloud that replaces absent data
 _BASELINES = ("relu", "tanh")
 _RIDGES = np.geomspace(1e-3, 10, 13)  # of the forecast, in units of the diagonal d
-_GENERAL = 300  # features up to which a forecast takes a covariance for every class: it costs p³ at every ridge
+_GENERAL = 300  # up to this p a forecast uses one covariance per class, which costs p³ at every ridge
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Closeness:
     error : float
         ‖G_DEQ − Σ‖ / ‖G_DEQ‖.
     rescaled_error : float
-        The same after multiplying Σ by the one number that brings it closest.
+        The same after multiplying Σ by the best scalar.
     kernel : array of shape (n, n)
     """
 
@@ -53,7 +53,7 @@ class Closeness:
 
 @dataclass(frozen=True)
 class Outlook:
-    """The forecast of accuracy with each of the two kernels, over many ridges, or in words why there is none."""
+    """The forecast of accuracy with each of the two kernels, over many ridges, or the reason why there is none."""
 
     implicit: Forecast | None = None
     explicit: Forecast | None = None
@@ -85,8 +85,7 @@ class Study:
         match : Match
             Of a DEQ or a cell.
         data : Data, optional
-            Centred and scaled to mean ‖x‖² = τ0² here. Without data, a Gaussian cloud x ~ N(0, τ0² I/p) takes its
-            place.
+            Centred and scaled to mean ‖x‖² = τ0² here. Without data, a Gaussian cloud x ~ N(0, τ0² I/p) is used.
         progress : bool, callable or None
             See :func:`notsodeep.progress.reporter`.
         """
@@ -150,13 +149,13 @@ class Study:
 
     @cached_property
     def spectrum(self) -> Spectrum:
-        """Its limiting law; the page says where its assumptions fail."""
+        """Its limiting spectrum; the page says which assumptions fail."""
         with _quietly():
             return spectrum(self.deq, self.statistics, kind=self.match.kind)
 
     @cached_property
     def outlook(self) -> Outlook:
-        """What theory says about accuracy before anything is trained."""
+        """Accuracy predicted by theory, without training."""
         if self.data.labels is None:
             return Outlook(obstacle="the data has no labels")
         scale, wide = self.match.target.d, self.data.X.shape[1] > _GENERAL
@@ -215,7 +214,7 @@ def explicit_kind(match: Match) -> str:
 
 
 def closer_network(closeness: Sequence[Mapping[str, Any]]) -> str:
-    """Which plain network is closer on these data than the matched one, the first; empty if none is.
+    """The plain network that is closer on these data than the matched (first) one; empty if none is.
 
     Examples
     --------
@@ -247,5 +246,5 @@ def _closeness(name: str, exact: Array, kernel: Array) -> Closeness:
 
 
 def _quietly() -> warnings.catch_warnings:
-    """Without warnings of broken assumptions: the page tells of them."""
+    """Suppress warnings about assumptions: the page reports them."""
     return warnings.catch_warnings(action="ignore", category=AssumptionWarning)

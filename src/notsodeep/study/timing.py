@@ -1,4 +1,4 @@
-"""Times to be compared with each other: the best of interleaved rounds, to be taken on a quiet machine."""
+"""Comparable times: the best of interleaved rounds, for a quiet machine."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["best_times", "predict", "torch_on_one_thread"]
 
 
 def best_times(calls: Mapping[str, Callable[[], Any]], rounds: int) -> dict[str, float]:
-    """Best seconds of each call, rounds interleaved, so that a slow moment does not hit one call alone.
+    """Best seconds of each call. Rounds are interleaved, so that a slow moment does not affect one call only.
 
     Examples
     --------
@@ -31,7 +31,7 @@ def best_times(calls: Mapping[str, Callable[[], Any]], rounds: int) -> dict[str,
 
 @contextmanager
 def torch_on_one_thread() -> Iterator[None]:
-    """PyTorch on one thread inside: small networks would otherwise measure threads that wait for each other."""
+    """Run PyTorch on one thread: for small networks the time would otherwise be thread synchronisation."""
     import torch
 
     threads = torch.get_num_threads()

@@ -1,4 +1,4 @@
-"""Accuracy and cost of the implicit network and of the explicit one, trained alike."""
+"""Accuracy and cost of the implicit and the explicit network, trained in the same way."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from notsodeep.study.timing import best_times, predict, torch_on_one_thread
 
 __all__ = ["Comparison", "Trained", "comparable", "compare"]
 
-_TOLERANCE = 1e-4  # of the equilibrium: what DEQs are trained with in practice
+_TOLERANCE = 1e-4  # tolerance of the equilibrium, usual in the training of DEQs
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Trained:
     parameters : int
     test_accuracy : float
     epoch_seconds : float
-        One more epoch; like the next, the best of several rounds that interleave the networks.
+        Time of one more epoch; like `inference_ms`, the best of several interleaved rounds.
     inference_ms : float
         Milliseconds for a thousand samples.
     evaluations : float

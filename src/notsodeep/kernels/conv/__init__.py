@@ -69,7 +69,7 @@ def kernel(
     out, tile, client
         Where to put the result, on disk or with the help of a cluster: as in :func:`notsodeep.kernels.kernel`.
     progress : bool or callable, optional
-        ``callable(done, total)``, or whether to show a bar; by default a terminal sees one when the call is long.
+        ``callable(done, total)``, or whether to show a bar; by default a long call shows one on a terminal.
     return_info : bool
         Also return a :class:`~notsodeep.kernels.ConvInfo`: pairs, iterations, residual and estimated error.
 

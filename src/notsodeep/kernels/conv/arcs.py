@@ -38,7 +38,7 @@ def arc_polynomials(name: str) -> tuple[tuple[float, ...], tuple[float, ...]]:
 
 @lru_cache(maxsize=64)
 def guess_polynomial(arc: Arc) -> tuple[float, ...]:
-    """h/g as a function of u = √(g/(1 − σ_a² v)) ∈ [0, √2], where h = g + σ_a²(v − κ(h)) for every neighbour alike."""
+    """h/g as a function of u = √(g/(1 − σ_a² v)) ∈ [0, √2], h = g + σ_a²(v − κ(h)): equal gaps in the whole window."""
     terms, top = TERMS["float32"], np.sqrt(2.0)
     u = _nodes(4 * terms, top)
     return _coefficients(u, 2 * np.sin(arc.angle(u) / 2) ** 2 / (arc.rest * u**2), terms, top)

@@ -35,14 +35,14 @@ Array: TypeAlias = NDArray[Any]
 Tile: TypeAlias = tuple[int, int, int, int]
 
 _GOALS = {"float64": (6e-13, 2e-12), "float32": (2.5e-7, 1e-5)}  # residuals of the angle and of Θ
-_POOLED = 0.1  # times the latter, because a mean over positions is smaller than their own kernels
+_POOLED = 0.1  # factor on the latter: a mean over positions is smaller than the kernels at the positions
 _VARIANCES = 4 * float(np.finfo(np.float64).eps)  # relative error of one layer's variances
 _LARGEST_TILE, _SMALLEST_TILE = 64, 4
 
 
 @dataclass(frozen=True)
 class Counts:
-    """What compiled passes counted."""
+    """Counters of the compiled passes."""
 
     pairs: float = 0.0
     evaluations: float = 0.0
@@ -132,7 +132,7 @@ class ConvBlocks(ComputedBlocks):
 
     @property
     def _natural(self) -> float:
-        """1/(1 − σ_a² v), or what finitely many layers make of it."""
+        """1/(1 − σ_a² v), or its finite-depth counterpart."""
         rest = self._arc.rest
         if self.depth is None:
             return 1 / rest
@@ -166,7 +166,7 @@ class ConvBlocks(ComputedBlocks):
     # --- tiles ---------------------------------------------------------------------------
 
     def _fill(self, out: Array, rows: slice, columns: slice, symmetric: bool, progress: Progress) -> Counts:
-        """All pairs of a rectangle, tile by tile on a pool of threads; what the tiles counted."""
+        """Compute all pairs of a rectangle, tile by tile on a pool of threads; return the sum of the counters."""
         i0, i1, j0, j1 = rows.start, rows.stop, columns.start, columns.stop
         threads = numba.get_num_threads()
         pairs = (i1 - i0) * (j1 - j0) // (2 if symmetric else 1)
@@ -200,7 +200,7 @@ class ConvBlocks(ComputedBlocks):
         return total
 
     def _tile(self, tile: Tile, symmetric: bool, stop: threading.Event | None = None) -> tuple[Array, Counts]:
-        """Values (kinds, rows, columns) in float64 and what was counted; above the diagonal only if symmetric."""
+        """Values (kinds, rows, columns) in float64 and the counters; only above the diagonal if symmetric."""
         a, b, c, d = tile
         values, trust, info = np.zeros((len(self.kinds), b - a, d - c)), np.zeros((2, b - a, d - c)), np.zeros(INFO)
         # flattened, the diagonal comes from the variances

@@ -1,4 +1,4 @@
-"""Where the pixels of an image lie in memory, and the window average as a matrix per axis.
+"""The memory layout of the pixels of an image, and the window average as a matrix per axis.
 
 The average over the window, (B M)_α = (1/S_α²) Σ_shift M_{α+δ}, is a Kronecker product of one matrix per axis, so
 linear equations in it need nothing but products of small matrices.
@@ -18,7 +18,7 @@ __all__ = ["Geometry", "aligned"]
 Array: TypeAlias = NDArray[Any]
 
 _LINE = 16  # numbers; sweeps start at multiples of it
-_NOTHING = 1e-34  # less than the square of what rounding leaves
+_NOTHING = 1e-34  # less than the square of rounding
 
 
 def aligned(shape: tuple[int, ...], dtype: Any) -> Array:
@@ -44,12 +44,12 @@ class Geometry:
 
     @property
     def stride(self) -> int:
-        """From one row to the next: a margin after each row, on both sides for circular padding."""
+        """Distance between rows: each row has a margin after it, and on both sides for circular padding."""
         return self.width + self.half * (2 if self.circular else 1)
 
     @property
     def start(self) -> int:
-        """Where the first pixel lies."""
+        """Index of the first pixel."""
         return -(-(self.half * (self.stride + 1) + _LINE - 1) // _LINE) * _LINE
 
     @property
@@ -63,7 +63,7 @@ class Geometry:
 
     @property
     def shape(self) -> tuple[int, int, int, slice, slice, bool]:
-        """For the compiled loops: the sizes, the slice of the pixels, and the same half a filter wider."""
+        """For the compiled loops: the sizes, the slice of the pixels, and this slice widened by half a filter."""
         first, last = self.start, self.start + self.count
         at, around = slice(first, last), slice(first - self.half, last + self.half)
         return self.rows, self.width, self.stride, at, around, self.circular
@@ -158,8 +158,8 @@ class Geometry:
     def solve(self, factor: float, values: Array) -> Array:
         """x = factor·B x + values, for values (..., rows, width) ≥ 0 and factor < 1.
 
-        x = Π_k (1 + (factor·B)^(2^k)) values. Nothing is subtracted, so that every position keeps its digits, also one
-        that is much darker than the others.
+        x = Π_k (1 + (factor·B)^(2^k)) values. Nothing is subtracted, so every position keeps its relative accuracy,
+        even if it is much darker than the others.
         """
         first, second = (axis / axis.sum(1, keepdims=True) for axis in self.axes)
         x = values

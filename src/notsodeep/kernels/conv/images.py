@@ -1,4 +1,4 @@
-"""What is known of each image on its own: its pixels in the flat layout and the variances of its positions."""
+"""Per-image quantities: pixels in the flat layout, and the variances of all positions."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ class Images:
                 roots.append(np.sqrt(one))
                 sources.append(origin)
         root, origins = np.stack(roots, axis=1), np.stack(sources, axis=1)
-        # a variance that has died out across black pixels is zero: what it would add is less than rounding
+        # a tiny variance far inside black pixels is set to zero: its contribution is below rounding
         root[root <= eps / 4 * root.max(axis=(2, 3), keepdims=True) + float(np.finfo(dtype).tiny) ** 0.4] = 0.0
         return Images(
             pixels, entry, depth, root, parts(root, origins, np.zeros_like(root), geometry.area, geometry, dtype)
@@ -129,9 +129,9 @@ class Images:
 
 
 def parts(root: Array, source: Array, missed: Array, area: Array, geometry: Geometry, dtype: Any) -> Array:
-    """√q, 1/√(S√q) (zero where q is), √(source/2), the same of columns, and what windows miss, in the flat layout.
+    """√q, 1/√(S√q) (0 where q = 0), √(source/2), the same of columns, and what windows miss, in the flat layout.
 
-    root, source, missed : √q, half of what windows sum to make S²q, and what of it is out of reach; (..., rows, width).
+    root, source, missed : √q, half of what windows sum to S²q, and the part that windows miss; (..., rows, width).
     area : S² (rows, width).
     """
     edge = np.sqrt(root * np.sqrt(area))
@@ -148,7 +148,7 @@ def _factor(model: ConvDEQ) -> float:
 
 
 def _before(levels: Array) -> Array:
-    """Each level's predecessor: itself at equilibrium, where there is one level only."""
+    """Each level's predecessor; at equilibrium there is one level, its own predecessor."""
     return np.concatenate([levels[:1], levels[:-1]])
 
 

@@ -1,4 +1,4 @@
-"""All offsets between two positions, for a pooled readout: each is a problem of its own on the overlap of two images.
+"""All offsets between two positions, for a pooled readout: each is a separate problem on the overlap of two images.
 
 For the offset Δ the unknowns are Σ at the pairs (α, α + Δ) that lie inside, a rectangle. Shifted copies of the
 per-image quantities turn it into the problem at offset zero, with two changes near the border of the rectangle: the
@@ -70,7 +70,7 @@ class Offset:
         return self.whole.lowest if self.whole.circular else min(0.0, -1 + 2 / self.whole.size)
 
     def missed(self, sources: Array, part: Any) -> Array:
-        """What the full window at a position sums and the window inside the rectangle does not.
+        """The part of the window sum at each position that lies outside the rectangle.
 
         sources : (σ_a² v q + σ_b² |x|²)/2 of whole images; part : `first` or `second`.
         """

@@ -5,11 +5,11 @@ With c = √q √q' (variances of the two images), w = 1/(S S' c), v = E[φ(ξ)�
     h = g + σ_a² w·Σ c(v − κ(h)),    g = w·Σ (σ_b² |λx − y/λ|² + σ_a² v (λ√q − √q'/λ)²)/2,   λ² = S'√q'/(S√q)
     z = p + σ_a² d w·Σ z,            p = d f,   d = c Ġ,   f = ρ:   Tr(Ġ Θ*) = Σ z
 
-g and h are sums of squares: nothing cancels where two images agree but for their brightness. λ belongs to the middle
-of the window; each term is formed with a λ of its own, balanced, and what another λ adds to it is a square. The
-operator z ↦ d w·Σ z is similar to a symmetric one with spectrum in σ_a² max Ġ·[lowest, 1], which gives the Chebyshev
-coefficients; its inverse is also the Newton step in h. The largest Ġ is estimated from the mean, and residuals, not
-this estimate, decide when to stop: an eigenvalue outside the interval still converges, only later.
+g and h are sums of squares, so nothing cancels for two images that differ only in brightness. λ is that of the window's
+middle position; each term is formed with its own balanced λ, and changing to another λ adds a square. The operator
+z ↦ d w·Σ z is similar to a symmetric one with spectrum in σ_a² max Ġ·[lowest, 1], which gives the Chebyshev
+coefficients; its inverse is also the Newton step in h. The largest Ġ is estimated from the mean. Residuals, not this
+estimate, decide when to stop: an eigenvalue outside the interval still converges, only more slowly.
 
 The stated error. Let F bound |T(h) − h| for the exact map T (`doubt`), and gain = 1/(1 − σ_a² Ġ) at the smallest
 angle. T is increasing and concave, so h is known to gain·F and the angle to gain·F/√(2h + gain·F). The tangent kernel
@@ -53,7 +53,7 @@ _NEWTON, _STEPS = 20, 4000  # at most
 _RELATIVE, _NOISE = 4.0, 1.5  # rounding of sums of positive numbers, and of vectors, in units of the last place
 _ROOM = 1.5  # for residuals that are largest where they matter most
 _SUMS = 4.0  # the same for what is summed over all positions
-_DIM = 0.01  # times √eps: positions with less of Σ c do not count
+_DIM = 0.01  # times √eps: positions with a smaller fraction of Σ c are ignored
 
 
 @jit
@@ -152,7 +152,7 @@ def _tangent(
 @jit
 def _angles(buffer: Any, bits: Any, limit: float, at: Any) -> tuple[float, float]:
     """The smallest and the largest angle where c > limit."""
-    # two numbers outside the image stand for themselves and for their bits
+    # two entries outside the image serve as a buffer, read both as floats and as bits
     buffer[12, 0], buffer[12, 1] = limit, 2
     bits[12, 0], bits[12, 1] = extremes(bits[3], bits[0], bits[12, 0], bits[12, 1], at)
     return (
@@ -163,7 +163,7 @@ def _angles(buffer: Any, bits: Any, limit: float, at: Any) -> tuple[float, float
 
 @jit
 def _doubt(excess: float, gap: float, drive: float, high: float, eps: float) -> float:
-    """F/√(2y), y = min(h, 2 − h), as a root mean square: how wrong the map is at these angles.
+    """F/√(2y), y = min(h, 2 − h), as a root mean square: the error of the map in the angle.
 
     F = |f| + relative·h + 2 noise·√(2g): the residual, rounding in sums of positive terms, and g, the square of a
     difference of vectors known to `noise`. √(g/h) is taken from the means, with some room. Near θ = π an h close to 2
@@ -217,13 +217,13 @@ def _solve(
         info[1] += 1
         mean = np.float64(gaps) / scale
         excess = np.sqrt(np.float64(left) / scale)
-        # an error of the angle grows by this gain twice, K_ii by that of equal images once
+        # an error of the angle is amplified by this gain twice, K_ii once by that of equal images
         most = 1 / (1 - ra * (slope + 0.4 * (v - slope)))
         goal = max(np.float64(numbers[6]) * min(1.0, natural / (most * most)), eps * np.sqrt(mean))
         if excess <= goal or (attempt > 2 and excess > previous / 2):
             break
         previous = excess
-        # Newton squares the error, so there is no point in solving more exactly than that
+        # Newton squares the error, so the linear system need not be solved more accurately
         steps = _steps(2 * excess / max(0.3 * goal, excess * excess), chebyshev[2])
         _newton_step(buffer, chebyshev, recurrent, steps, shape, taps)
         info[2] += steps
@@ -428,7 +428,7 @@ def layered_tile(
             wrong = 2 * _NOISE * eps
             bent, rounded, slope = wrong, 1.0, 1.0
             for level in range(1, L.shape[1]):
-                # what the last layer hands on, before c and w change
+                # output of the previous layer, before c and w change
                 f[at] = power * c[at] - loss[at] + d[at] * own[at]
                 z[at] = d[at] * tangent[at]
                 before = even

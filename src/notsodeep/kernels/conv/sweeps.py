@@ -1,12 +1,12 @@
 """Compiled sweeps over the positions of one pair of images.
 
 An image is one flat array: its rows follow each other with a margin of zeros between them, so that a window sum is a
-sum of shifted slices and every sweep is a single long loop, which LLVM turns into SIMD code. FourNumbers are zero
-on the margin and keep it zero. The arrays of one pair stay in the first-level cache.
+sum of shifted slices and every sweep is a single long loop, which LLVM turns into SIMD code. The weights are zero on
+the margin and keep it zero. The arrays of one pair stay in the first-level cache.
 
 `at` is the slice from the first pixel to the last, `around` the same widened by half a filter; `taps` is a tuple with
-one entry per column of the filter: only its length counts, and the compiler knows it. `t` holds vertical sums, whose
-sum over the taps is the window.
+one entry per column of the filter: only its length is used, and it is known at compile time. `t` holds vertical sums,
+whose sum over the taps is the window.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ jit = compilation.jit(nogil=True, error_model="numpy", fastmath={"contract", "ns
 
 @jit
 def wrap_rows(z: Any, rows: int, width: int, half: int, stride: int, start: int) -> None:
-    """Continue an image above and below with its opposite sides (circular padding)."""
+    """Fill the margins above and below from the opposite sides (circular padding)."""
     for i in range(half):
         first, last = start + i * stride, start + (rows - 1 - i) * stride
         above, below = last - rows * stride, first + rows * stride
@@ -136,7 +136,7 @@ def guess(
     around: Any,
     taps: Any,
 ) -> None:
-    """g = w·(window + border) and h ≥ g as if all neighbours had the same g: a polynomial in √(g·rest)."""
+    """g = w·(window + border), and a first h ≥ g that assumes equal g in the window: a polynomial in √(g·rest)."""
     zero, two = g.dtype.type(0), g.dtype.type(2)
     ww, bb, gg, hh, tt = w[at], border[at], g[at], h[at], t[around]
     for k in range(gg.shape[0]):
@@ -168,11 +168,11 @@ def distance(x: Any, y: Any, up: Any, down: Any, before: float, factor: float, e
 
 @jit
 def rescaled_columns(e: Any, s: Any, r: Any, up: Any, down: Any, t: Any, stride: int, at: Any, taps: Any) -> None:
-    """t = vertical sums of e = |λx − y/λ|²/2, each moved from its own balanced λ to that of the middle.
+    """t = vertical sums of e = |λx − y/λ|²/2, each converted from its own balanced λ to that of the middle.
 
     s, r : |x|/√2 and |y|/√2.  up, down : λ and 1/λ of the middle.
 
-    With another λ than the balanced one e is larger by (λs − r/λ)²: again a square, so that nothing ever cancels.
+    For any other λ, e is larger by (λs − r/λ)², again a square, so nothing cancels.
     """
     half = len(taps) // 2
     tt, uu, dd = t[at], up[at], down[at]
@@ -188,7 +188,7 @@ def rescaled_columns(e: Any, s: Any, r: Any, up: Any, down: Any, t: Any, stride:
 
 @jit
 def rescaled_window(t: Any, s: Any, r: Any, up: Any, down: Any, out: Any, at: Any, around: Any, taps: Any) -> None:
-    """out = horizontal sums of t, moved in the same way; s and r of whole columns."""
+    """out = horizontal sums of t, converted in the same way; s and r of whole columns."""
     tt, ss, rr, uu, dd, oo = t[around], s[around], r[around], up[at], down[at], out[at]
     for k in range(oo.shape[0]):
         value = t.dtype.type(0)
@@ -239,7 +239,7 @@ def residual(
 ) -> tuple[float, float]:
     """f = g + σ_a² w·window − h with t from the loss; p = d f, m = d w. Returns Σ c f²/(h + |f|) and Σ c h.
 
-    An error f in h is one of f/√(2h) in the angle, and of √(2|f|) where h vanishes: that is what must be small.
+    An error f in h is an error f/√(2h) in the angle, or √(2|f|) where h = 0; the error in the angle must be small.
     """
     ww, gg, hh, cc, dd, tt = w[at], g[at], h[at], c[at], d[at], t[around]
     ff, pp, mm = f[at], p[at], m[at]
@@ -286,7 +286,7 @@ def add(t: Any, w: Any, f: Any, h: Any, recurrent: float, at: Any, around: Any, 
 
 @jit
 def right_hand_side(f: Any, c: Any, d: Any, p: Any, z: Any, recurrent: float, at: Any) -> None:
-    """p = d f and z = p/(1 − σ_a² Ġ), the solution where d is flat."""
+    """p = d f and z = p/(1 − σ_a² Ġ), the solution if d is constant."""
     tiny = f.dtype.type(1e-30)
     ff, cc, dd, pp, zz = f[at], c[at], d[at], p[at], z[at]
     for k in range(pp.shape[0]):
@@ -301,8 +301,8 @@ def finish(
 ) -> tuple[float, float, float]:
     """Σ z and Σ spread·z at the solution, and Σ |r| for the residual r of z.
 
-    Both sums are linear in the solution, which differs from z by (I − M)⁻¹ r. Weighing r by 1/(1 − σ_a² Ġ), the adjoint
-    solution where d is flat, leaves the product of two small errors.
+    Both sums are linear in the solution, which differs from z by (I − M)⁻¹ r. Weighting r by 1/(1 − σ_a² Ġ), the
+    adjoint solution for constant d, leaves only a product of two small errors.
     """
     tiny = d.dtype.type(1e-30)
     mm, pp, zz, cc, dd, aa, tt = m[at], p[at], z[at], c[at], d[at], spread[at], t[around]
@@ -335,7 +335,7 @@ def total(c: Any, loss: Any, g: Any, h: Any, f: Any, power: float, at: Any) -> t
 def extremes(h: Any, c: Any, limit: int, none: int, at: Any) -> tuple[int, int]:
     """The smallest h where c > limit (`none` if nowhere), and the largest, all as bits.
 
-    Numbers that are not negative are ordered like their bits, and only of integers is the least one found by SIMD code.
+    Non-negative floats are ordered like their bit patterns, and LLVM vectorises the minimum of integers only.
     """
     hh, cc = h[at], c[at]
     low, high = none, none - none

@@ -1,4 +1,4 @@
-"""Training with a guarantee [Ling23]: Condition 1, the admissible step, the rate, and the width it would take."""
+"""Training with a guarantee [Ling23]: Condition 1, the admissible step, the rate, and the required width."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class Certificate:
         proves that inequality, with high probability, only above a width with a logarithm of
         the number of samples, which is not included here.
     required_readout : float
-        The largest ‖a‖ that leaves the third inequality room at infinite width.
+        The largest ‖a‖ for which the third inequality can hold at infinite width.
     obstacle : str
         Why no width suffices; empty when one does.
     """
@@ -332,7 +332,7 @@ def _at_delta(lambda0: float, norms: Norms, delta: float) -> Certificate:
 
 
 def _required(net: DEQNet, smallest: float, norms: Norms) -> tuple[float, float, str]:
-    """The sufficient width, the largest ‖a‖ for which there is one, and what stands in the way."""
+    """The sufficient width, the largest ‖a‖ for which there is one, and the obstacle."""
 
     def at(width: float, readout: float, error: float) -> Certificate:
         # ‖W‖ → 2σ_a·c, ‖U‖ → σ_b·c·(√m + √p), λ0 ≥ (m/2) λ_min(K)

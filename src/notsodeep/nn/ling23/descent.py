@@ -1,4 +1,4 @@
-"""Full-batch gradient descent on W, U, a [Ling23], recording everything its theorem promises."""
+"""Full-batch gradient descent on W, U, a [Ling23], recording every quantity that its theorem bounds."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ __all__ = ["Trajectory", "descend"]
 
 @dataclass(frozen=True)
 class Trajectory:
-    """What was seen at every step τ = 0…T, beside what the theorem promises.
+    """Measurements at every step τ = 0…T, with the bounds of the theorem.
 
     Attributes
     ----------
     certificate : Certificate
-        At the start. Its promises bind only when it holds.
+        At the start. The bounds are guaranteed only if it holds.
     step : float
         η.
     loss : array, (T+1,)
@@ -46,7 +46,7 @@ class Trajectory:
     polyak : array, (T+1,)
         ‖∇Φ‖²/(λ0 Φ), promised at least 1; inf where Φ is below `resolution`.
     resolution : float
-        The loss that the tolerance of the solver alone can cause.
+        The loss that can result from the solver's tolerance alone.
     """
 
     certificate: Certificate
