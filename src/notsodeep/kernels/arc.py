@@ -145,4 +145,11 @@ def lens(theta: float) -> float:
     return theta * x * series
 
 
-lens_of = np.vectorize(lens, otypes=[np.float64])
+def lens_of(theta: Array) -> Array:
+    """The same for an array."""
+    theta = np.asarray(theta, dtype=np.float64)
+    x = theta * theta
+    series = 1 / 3991680 - x / 518918400
+    for denominator in (-45360.0, 840.0, -30.0, 3.0):
+        series = series * x + 1 / denominator
+    return np.where(np.abs(theta) > 0.4, np.sin(theta) - theta * np.cos(theta), theta * x * series)

@@ -13,14 +13,17 @@ from notsodeep.nn.empirical import empirical_kernel
 from notsodeep.nn.equilibrium import Equilibrium
 from notsodeep.nn.export import export_onnx, load, save
 from notsodeep.nn.fixed_point import SolveReport
+from notsodeep.nn.learnable_kernel import DEQKernel
 from notsodeep.nn.ling23.condition import Certificate, certificate, ling23_network
 from notsodeep.nn.ling23.descent import Trajectory, descend
 from notsodeep.nn.networks import DEQNet, EffectiveWeights, ExplicitNet
 from notsodeep.nn.recognition import ModuleMatch, match_module
+from notsodeep.nn.tensor_kernels import kernel
 from notsodeep.nn.training import Epoch, History, fit
 
 __all__ = [
     "Certificate",
+    "DEQKernel",
     "DEQNet",
     "EffectiveWeights",
     "Epoch",
@@ -36,6 +39,7 @@ __all__ = [
     "empirical_kernel",
     "export_onnx",
     "fit",
+    "kernel",
     "ling23_network",
     "load",
     "match_module",
