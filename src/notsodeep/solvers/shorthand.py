@@ -50,7 +50,9 @@ def solver_with(solver: str | Solver, **options: Any) -> str | Solver:
     """
     found = isinstance(solver, Solver)
     kind = type(solver) if isinstance(solver, Solver) else SOLVERS[choice(solver, SOLVERS, "solver")]
-    known = {field.name: getattr(solver, field.name) if found else field.default for field in fields(kind)}
+    known: dict[str, Any] = {
+        field.name: getattr(solver, field.name) if found else field.default for field in fields(kind)
+    }
     if "max_iterations" in options:
         options["max_iter"] = options.pop("max_iterations")
     if "checkpoint" in known and (directory := options.pop("directory", None)) is not None:
