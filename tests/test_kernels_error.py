@@ -16,6 +16,7 @@ from tests.pair_oracle import Form
 
 import notsodeep as nsd
 from notsodeep.gaussian import slope_power_supremum
+from notsodeep.kernels.samples import Samples, levels_of
 
 pytestmark = pytest.mark.skipif(
     not pair_oracle.EXTENDED, reason="the oracle needs 80-bit floats, which this processor does not have"
@@ -278,3 +279,14 @@ def test_a_large_shift_near_the_limit():
     rows = 0.5 * np.array([[0.6, 0.8, 0.0], [0.3, -0.2, 1.1], [1.0, 0.1, -0.4]])
     case = Case(deq, deq.kinds, lambda x, y: pair_oracle.deq(form, *numbers, x, y), rows[:2], {})
     check(case, 1e-9)
+
+
+@pytest.mark.parametrize("norm", [0.5, 3.0, 1e5, 3e7])
+def test_slopes_of_a_callable_are_differences_of_its_values(norm):
+    """Rounding of the values is in the statement: E[φ'²] of (0.7 (1.3u)₊ − 0.2) is known."""
+    phi = nsd.activation(lambda u: 0.7 * np.maximum(1.3 * u, 0) - 0.2)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", nsd.ConvergenceWarning)  # the noise is above the tolerance of the quadrature
+        found = levels_of(nsd.Explicit([phi]).recursion(), Samples.of(np.array([[0.6 * norm, 0.8 * norm]]), np.float64))
+    assert abs(found.slope[0, 0] / (0.91**2 / 2) - 1) <= found.error
+    assert found.error <= (1e-12 if norm <= 3 else 1e-4)

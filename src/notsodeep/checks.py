@@ -42,6 +42,7 @@ _INNER = {
     "joblib",
     "multiprocessing",
     "notsodeep",
+    "scipy",
     "sklearn",
     "threading",
     "torch",

@@ -10,6 +10,8 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from notsodeep.activations import Custom
+from notsodeep.callables import DIFFERENCE_NOISE
 from notsodeep.checks import InputError, require_finite
 from notsodeep.gaussian import moments
 from notsodeep.kernels.kinds import combine
@@ -238,6 +240,10 @@ def _powers(phi: Any, variance: Array) -> tuple[Array, Array, float]:
 
     powers, first = _positive(power, variance)
     slopes, second = _positive(slope_power, variance)
+    if isinstance(phi.shape, Custom) and phi.shape.slope is None:
+        # values φ(x ± kh) rounded, and arguments too: both by ε/2, beside h E|φφ'| ≤ h √(E[φ²] E[φ'²])
+        length = np.sqrt(powers / np.maximum(slopes, 1e-300)) + np.sqrt(variance)
+        second += DIFFERENCE_NOISE * _EPSILON * abs(phi.stretch) * float(length.max(initial=0.0))
     return powers, slopes, max(first, second)
 
 
