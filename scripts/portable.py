@@ -17,12 +17,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 NUMERICAL = (
-    *sorted(str(path.relative_to(ROOT)) for path in (ROOT / "tests").glob("test_kernels_*.py")),
-    *sorted(str(path.relative_to(ROOT)) for path in (ROOT / "tests").glob("test_conv*.py")),
-    *(
-        f"tests/test_{name}.py"
-        for name in ("gaussian", "coefficients", "equivalents", "spectrum", "matching", "sphere", "one_layer")
-    ),
+    *(f"tests/test_{name}.py" for name in ("gaussian", "cells", "matching", "one_layer")),
+    *(f"tests/highdim/test_{name}.py" for name in ("four_numbers", "equivalents", "limiting")),
+    "tests/kernels",
     "tests/learn",
     "tests/solvers",
     "tests/scale/test_stored.py",

@@ -7,9 +7,10 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import settings
-from tests.commands import Result, Run
+from tests.command_line import Result, Run
 
 # timing of single examples says nothing on a shared machine; in CI the examples are always the same
 settings.register_profile("default", deadline=None, print_blob=True)
@@ -28,6 +29,15 @@ def run(capsys: pytest.CaptureFixture[str]) -> Run:
         return Result(int(ended.value.code or 0), *capsys.readouterr())
 
     return call
+
+
+@pytest.fixture(scope="session")
+def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A labelled data file of 60 samples."""
+    rng = np.random.default_rng(0)
+    path = tmp_path_factory.mktemp("data") / "small.npz"
+    np.savez(path, X=rng.normal(size=(60, 80)), y=np.repeat([0, 1], 30))
+    return path
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from tests.cell_oracle import Level, kernels, random_levels
-from tests.commands import Run
+from tests.command_line import Run
 
 import notsodeep as nsd
 from notsodeep import DeepDEQ, InputError, Layer

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.commands import Result, Run
+from tests.command_line import Result, Run
 
 import notsodeep as nsd
 from notsodeep import InputError, data, files

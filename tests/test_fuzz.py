@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.commands import Run
+from tests.command_line import Run
 from tests.image_files import COLOR, to_cifar, to_idx, to_png
 
 import notsodeep as nsd

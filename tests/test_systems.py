@@ -7,7 +7,7 @@ from pathlib import Path, PureWindowsPath
 
 import numpy as np
 import pytest
-from tests.commands import Run
+from tests.command_line import Run
 
 import notsodeep as nsd
 from notsodeep import data

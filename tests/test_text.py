@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.commands import Run
+from tests.command_line import Run
 
 import notsodeep as nsd
 from notsodeep import interrupt

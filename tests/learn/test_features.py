@@ -173,6 +173,9 @@ def test_the_old_name_of_max_iter_still_works() -> None:
         features = DEQFeatures(width=5, max_iterations=7)
     assert told[0].filename == __file__
     assert features.get_params()["max_iter"] == 7
+    with pytest.warns(DeprecationWarning, match="its name is max_iter now"):
+        assert features.set_params(max_iterations=9, width=6).get_params()["max_iter"] == 9
+    assert features.width == 6
 
 
 def test_unit_rows_get_one_layer() -> None:

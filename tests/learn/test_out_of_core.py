@@ -17,7 +17,7 @@ from tests.scale import problems
 
 from notsodeep.checks import InputError
 from notsodeep.learn import DEQKernelClassifier, DEQKernelRegressor
-from notsodeep.solvers import CG, OutOfCore
+from notsodeep.solvers import CG, Cholesky, OutOfCore
 
 X = problems.samples(90, 6)
 NEW = problems.samples(7, 6, seed=1)
@@ -118,6 +118,16 @@ def test_parameters_of_the_first_release_still_work(tmp_path: Path) -> None:
     assert clone(machine).get_params() == machine.get_params()
     with pytest.warns(DeprecationWarning, match="directory will go"):
         assert DEQKernelClassifier(directory=tmp_path, solver="cg").solver == CG(checkpoint=tmp_path / "cg.npz")
+    with pytest.warns(DeprecationWarning, match="tol will go") as told:
+        machine = DEQKernelRegressor(solver="cg").set_params(tol=1e-9, recurrent=0.3)
+    assert told[0].filename == __file__
+    with pytest.warns(DeprecationWarning, match="max_iterations will go"):
+        machine.set_params(max_iterations=50)
+    assert (machine.solver, machine.recurrent) == (CG(tol=1e-9, max_iter=50), 0.3)
+    with pytest.warns(DeprecationWarning, match="tol will go"):
+        assert machine.set_params(solver="cholesky", tol=1e-3).solver == Cholesky(tol=1e-3)
+    with pytest.raises(ValueError, match="'toll'"):
+        machine.set_params(toll=1)
     for options, message in {
         ("cholesky", "directory"): "directory is for solver='cg' or solver='out_of_core', not solver='cholesky'",
         ("nystrom", "client"): "client is for .* not solver='nystrom'",

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from sklearn.base import clone
-from tests.commands import Run
+from tests.command_line import Run
 
 import notsodeep as nsd
 from notsodeep.learn import (

@@ -293,7 +293,5 @@ def test_the_policy_refuses_what_would_run(browser: Any, hostile: Path, smuggled
     browser.get_log("browser")
     browser.execute_script("document.body.insertAdjacentHTML('afterbegin', arguments[0])", smuggled)
     browser.execute_script("document.getElementById('evil').click()")
-    time.sleep(0.3)
+    wait(lambda: any("Content Security Policy" in entry["message"] for entry in browser.get_log("browser")))
     assert browser.execute_script("return window.hacked") is None
-    refusals = [entry["message"] for entry in browser.get_log("browser")]
-    assert any("Content Security Policy" in message for message in refusals), refusals

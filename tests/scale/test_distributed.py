@@ -14,7 +14,7 @@ import numpy as np
 import psutil
 import pytest
 from distributed import Client, LocalCluster
-from tests.commands import Run
+from tests.command_line import Run
 from tests.scale import problems
 
 from notsodeep import InputError

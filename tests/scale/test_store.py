@@ -11,7 +11,7 @@ import pytest
 import zarr
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.commands import Run
+from tests.command_line import Run
 from tests.scale import problems
 
 import notsodeep as nsd

@@ -297,8 +297,12 @@ def test_options_of_the_first_release_still_work(samples, tmp_path):
     assert solver_with("auto", tol=1e-6, memory=None) == "auto"
     with pytest.raises(InputError, match="checkpoint is for solver='cg'"):
         solver_with("cholesky", checkpoint="x.npz")
-    with pytest.raises(InputError, match="put it into the solver"):
-        solver_with(CG(), tol=1e-9)
+    assert solver_with(CG(rank=3), tol=1e-9, max_iterations=7) == CG(tol=1e-9, rank=3, max_iter=7)
+    with (
+        pytest.warns(DeprecationWarning, match="tol will go"),
+        pytest.raises(InputError, match="put it into the solver"),
+    ):
+        solve(blocks, Y, solver=CG(), tol=1e-9)
 
 
 def test_matrices_that_are_not_kernels_are_refused():

@@ -29,7 +29,7 @@ from notsodeep.solvers import (
     log_marginal_likelihood,
     ridge_path,
 )
-from notsodeep.solvers.shorthand import ADVICE, OLD, solver_of, with_old_options
+from notsodeep.solvers.shorthand import ADVICE, OLD, solver_of, solver_with, with_old_options
 
 __all__ = ["KernelMachine", "evidence", "prepared_state", "restore_preparation", "takes_old_options"]
 
@@ -67,6 +67,14 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
             if name not in (*known, *OLD) and inspect.Parameter.VAR_KEYWORD not in kinds:  # of a subclass
                 raise UnknownOptionError(f"{cls.__name__} has no parameter {name!r}{nearest(name, known)}")
         return super().__new__(cls)
+
+    def set_params(self, **parameters: Any) -> Any:
+        """Set parameters as scikit-learn does; options of version 0.1 become those of the solver, with a warning."""
+
+        def translate(old: dict[str, Any], others: dict[str, Any]) -> dict[str, Any]:
+            return {"solver": solver_with(others.get("solver", self.solver), **old)}
+
+        return old_parameters(OLD, translate, ADVICE)(super().set_params)(**parameters)
 
     def _model(self) -> Any:
         """The network whose kernel is used; bad parameters raise here."""

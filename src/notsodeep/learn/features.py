@@ -32,6 +32,12 @@ _TRIED = 16  # training rows whose equilibria are solved in fit to report `n_ite
 _TILE_BYTES = 32 * 2**20  # hidden states of one tile of rows
 
 
+_max_iterations = old_parameters(
+    ["max_iterations"], lambda old, _: {"max_iter": old["max_iterations"]}, "its name is max_iter now"
+)
+_seed = old_parameters(["seed"], lambda old, _: {"random_state": old["seed"]}, "its name is random_state now")
+
+
 class DEQFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
     """z(x) ∈ R^m with z(x)·z(y) → CK(x, y): random features of a DEQ, or of the explicit network that replaces it.
 
@@ -100,8 +106,8 @@ class DEQFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
     Explicit(...leaky_relu... → ...leaky_relu...)
     """
 
-    @old_parameters(["max_iterations"], lambda old, _: {"max_iter": old["max_iterations"]}, "its name is max_iter now")
-    @old_parameters(["seed"], lambda old, _: {"random_state": old["seed"]}, "its name is random_state now")
+    @_max_iterations
+    @_seed
     def __init__(
         self,
         activation: Any = "relu",
@@ -133,6 +139,13 @@ class DEQFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         self.tol = tol
         self.max_iter = max_iter
         self.dtype = dtype
+
+    @_max_iterations
+    @_seed
+    def set_params(self, **parameters: Any) -> DEQFeatures:
+        """Set parameters as scikit-learn does; those of version 0.1 with a warning."""
+        super().set_params(**parameters)
+        return self
 
     def fit(self, X: Any, y: Any = None) -> DEQFeatures:
         """Learn the preparation and τ0 from the rows X (n, p), design the network, draw the weights."""

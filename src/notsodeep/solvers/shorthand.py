@@ -40,7 +40,7 @@ def solver_of(solver: str | Solver) -> Solver:
 
 
 def solver_with(solver: str | Solver, **options: Any) -> str | Solver:
-    """The solver of this name with those options that it has; the name alone if all of them are defaults.
+    """The same solver with those options that it has; `solver` itself if they change nothing.
 
     A `directory` is where :class:`CG` keeps its checkpoint. A directory, a checkpoint or a client is refused if the
     solver does not take it.
@@ -48,10 +48,11 @@ def solver_with(solver: str | Solver, **options: Any) -> str | Solver:
     >>> solver_with("cholesky", tol=1e-9, max_iterations=None, rank=7)
     Cholesky(tol=1e-09, max_iter=None, memory=None)
     """
-    if isinstance(solver, Solver):
-        raise InputError(f"{next(iter(options))} and solver={solver} were both passed; put it into the solver")
-    kind = SOLVERS[choice(solver, SOLVERS, "solver")]
-    known = {field.name: field.default for field in fields(kind)}
+    found = isinstance(solver, Solver)
+    kind = type(solver) if isinstance(solver, Solver) else SOLVERS[choice(solver, SOLVERS, "solver")]
+    known: dict[str, Any] = {
+        field.name: getattr(solver, field.name) if found else field.default for field in fields(kind)
+    }
     if "max_iterations" in options:
         options["max_iter"] = options.pop("max_iterations")
     if "checkpoint" in known and (directory := options.pop("directory", None)) is not None:
@@ -60,12 +61,15 @@ def solver_with(solver: str | Solver, **options: Any) -> str | Solver:
         if name not in known and options.get(name) is not None:
             raise InputError(f"{name} is for solver='cg' or solver='out_of_core', not solver={solver!r}")
     used = {name: value for name, value in options.items() if name in known and value != known[name]}
-    return kind(**used) if used else solver
+    return kind(**(known if found else {}) | used) if used else solver
 
 
 def with_old_options(old: dict[str, Any], others: dict[str, Any]) -> dict[str, Any]:
     """The parameter `solver` in place of the separate options of version 0.1."""
-    return {"solver": solver_with(others.get("solver", "auto"), **old)}
+    solver = others.get("solver", "auto")
+    if isinstance(solver, Solver):
+        raise InputError(f"{next(iter(old))} and solver={solver} were both passed; put it into the solver")
+    return {"solver": solver_with(solver, **old)}
 
 
 @old_parameters([name for name in OLD if name not in ("directory", "client")], with_old_options, ADVICE)

@@ -98,7 +98,7 @@ class Study:
             used = Data(f"Gaussian cloud, τ0 = {tau0:.6g}", cloud)
         else:
             used = data.prepared()
-            used = replace(used, X=tau0 * used.X)
+            used = replace(used, X=tau0 * used.X, X_test=None if used.X_test is None else tau0 * used.X_test)
         networks = {"matched": match.network}
         for name in _BASELINES:
             networks[f"plain {name}"] = Explicit([name] * match.network.depth).centered(tau0)

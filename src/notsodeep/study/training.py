@@ -33,7 +33,7 @@ class Trained:
     inference_ms : float
         Milliseconds for a thousand samples.
     evaluations : float
-        How often the hidden layer is evaluated for one prediction: solver iterations, or layers.
+        Hidden layers evaluated for one prediction; a DEQ evaluates the layers of its cell in every iteration.
     curve : tuple of float
         Test accuracy after each epoch.
     """
@@ -98,9 +98,9 @@ class Comparison:
 
 
 def comparable(study: Study) -> bool:
-    """Whether there are labels, a DEQ of one layer with an equilibrium at finite width, and PyTorch."""
+    """Whether there are labels, an equilibrium at finite width, and PyTorch."""
     there = available("torch") and available("safetensors")
-    return study.data.labels is not None and isinstance(study.deq, DEQ) and bool(study.deq.well_posed) and there
+    return study.data.labels is not None and bool(study.deq.well_posed) and there
 
 
 def compare(
@@ -124,13 +124,11 @@ def compare(
     """
     if study.data.labels is None:
         raise InputError(f"data={study.data.name!r} has no labels; a comparison needs something to learn")
-    if not isinstance(study.deq, DEQ):
-        raise InputError(f"model={study.deq} is no DEQ of one layer, the only one that is trained here")
     with torch_on_one_thread(), reporter("training", progress=progress) as report:
-        return _compare(study, study.deq, width, epochs, seed, report)
+        return _compare(study, width, epochs, seed, report)
 
 
-def _compare(study: Study, deq: DEQ, width: int, epochs: int, seed: int, report: Report) -> Comparison:
+def _compare(study: Study, width: int, epochs: int, seed: int, report: Report) -> Comparison:
     import torch
 
     from notsodeep import nn
@@ -140,7 +138,7 @@ def _compare(study: Study, deq: DEQ, width: int, epochs: int, seed: int, report:
     X, X_test = study.tau0 * X, study.tau0 * X_test
     shape = (X.shape[1], width, len(names))
     networks: dict[str, Any] = {
-        "implicit": nn.DEQNet(deq.centered(study.tau0), *shape, tol=_TOLERANCE, seed=seed),
+        "implicit": nn.DEQNet(study.deq.centered(study.tau0), *shape, tol=_TOLERANCE, seed=seed),
         "explicit": nn.ExplicitNet(study.network, *shape, seed=seed),
     }
 
@@ -166,17 +164,18 @@ def _compare(study: Study, deq: DEQ, width: int, epochs: int, seed: int, report:
     inference = best_times({name: partial(predict, network, sample) for name, network in networks.items()}, rounds=15)
     copies = {name: copy.deepcopy(network) for name, network in networks.items()}
     epoch = best_times({name: partial(train, copies[name], 1) for name in networks}, rounds=3)
-    trained = {}
+    trained, layers = {}, 1 if isinstance(study.deq, DEQ) else len(study.deq.layers)
     for name, network in networks.items():
         epochs_done = histories[name].epochs
         solve = getattr(network, "last_solve", None)
+        iterations = 1.0 if solve is None else float(solve.sample_iterations.float().mean())
         trained[name] = Trained(
             name=name,
             parameters=sum(parameter.numel() for parameter in network.parameters()),
             test_accuracy=float(epochs_done[-1].validation_accuracy or 0.0),
             epoch_seconds=epoch[name],
             inference_ms=1e6 * inference[name] / len(X_test),
-            evaluations=study.network.depth if solve is None else float(solve.sample_iterations.float().mean()),
+            evaluations=iterations * (study.network.depth if solve is None else layers),
             curve=tuple(float(one.validation_accuracy or 0.0) for one in epochs_done),
         )
     setting = (

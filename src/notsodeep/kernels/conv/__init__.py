@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from notsodeep.kernels.conv.blocks import ConvBlocks
-from notsodeep.kernels.deliver import deliver
+from notsodeep.kernels.output import deliver
 from notsodeep.models import ConvDEQ
 from notsodeep.progress import Progress, compilation
 

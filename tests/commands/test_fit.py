@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.commands import Run
+from tests.command_line import Run
 
 from notsodeep.learn import load
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from tests.conv_digits import Digits
 from tests.conv_oracle import KINDS
-from tests.test_conv import blobs, images
+from tests.kernels.conv.test_blocks import blobs, images
 
 import notsodeep as nsd
 from notsodeep.kernels.conv import ConvBlocks

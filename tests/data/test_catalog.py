@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.commands import Run
+from tests.command_line import Run
 from tests.image_files import COLOR, GREY, cifar_files, idx_files, write
 
 import notsodeep as nsd

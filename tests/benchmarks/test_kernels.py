@@ -11,7 +11,7 @@ import pytest
 
 import notsodeep as nsd
 
-FOLDER = Path(__file__).resolve().parents[1] / "benchmarks"
+FOLDER = Path(__file__).resolve().parents[2] / "benchmarks"
 
 
 pytestmark = pytest.mark.usefixtures("benchmarks")

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import functools
 import json
-import time
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,7 @@ import pytest
 
 from notsodeep.commands import bench as command
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 RESULT = {
     "question": "How long does counting take?",
     "target": "≤ 2×",
@@ -28,18 +28,21 @@ def modules(benchmarks: None) -> Any:
     return common, write
 
 
-def test_timing_interleaves_and_keeps_the_best(modules: Any) -> None:
+def test_timing_interleaves_and_keeps_the_best(modules: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     common, _ = modules
     calls: list[str] = []
-    naps = iter([0.0, 0.5, 0.001, 0.5])
+    now = 0.0
+    durations = {"slow": iter([9.0, 5.0, 2.0, 4.0]), "fast": iter([0.0, 1.0, 1.0, 0.5])}  # the first warms up
+    monkeypatch.setattr(common.time, "perf_counter", lambda: now)
 
-    def slow() -> None:
-        calls.append("slow")
-        time.sleep(next(naps))
+    def work(name: str) -> None:
+        nonlocal now
+        calls.append(name)
+        now += next(durations[name])
 
-    times = common.best_times({"slow": slow, "fast": lambda: calls.append("fast")}, repeats=3)
-    assert calls == ["slow", "fast"] * 4  # one warm-up and three rounds
-    assert 0.001 <= times["slow"] < 0.5
+    times = common.best_times({name: functools.partial(work, name) for name in durations}, repeats=3)
+    assert calls == ["slow", "fast"] * 4
+    assert times == {"slow": 2.0, "fast": 0.5}
     assert common.ratios({"a": 2.0, "b": 1.0}, "b") == {"a": 2.0, "b": 1.0}
 
 

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
-from tests.commands import Run
+from tests.command_line import Run
 
 import notsodeep as nsd
 from notsodeep import InputError, data
