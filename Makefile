@@ -6,7 +6,7 @@ EXTRAS ?= all
 BIN    := $(VENV)/bin
 TORCH  := $(shell grep '^torch==' constraints.txt)
 COMMA  := ,
-WANTS_TORCH := $(filter nn all,$(subst $(COMMA), ,$(EXTRAS)))
+WANTS_TORCH := $(filter nn gp all,$(subst $(COMMA), ,$(EXTRAS)))
 
 # one thread per test worker, so that two workers do not fight for two cores
 SINGLE := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1 NUMBA_NUM_THREADS=1

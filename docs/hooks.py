@@ -25,6 +25,7 @@ MODULES = {
     "api/kernels.md": "kernels/__init__.py",
     "api/nn.md": "nn/__init__.py",
     "api/learn.md": "learn/__init__.py",
+    "api/gp.md": "gp/__init__.py",
     "api/solvers.md": "solvers/__init__.py",
     "api/scale.md": "scale/__init__.py",
     "api/data.md": "data/__init__.py",

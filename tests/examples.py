@@ -19,7 +19,8 @@ def blocks(text: str, language: str = "python") -> list[str]:
 def run(code: str, folder: Path) -> str:
     """Execute in a fresh interpreter inside `folder`, warnings being errors; return what was printed."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
-    command = [sys.executable, "-W", "error", "-c", code]
+    imported = "ignore:`torch.jit:DeprecationWarning"  # by linear_operator, as it is imported
+    command = [sys.executable, "-W", "error", "-W", imported, "-c", code]
     finished = subprocess.run(command, capture_output=True, text=True, cwd=folder, env=environment, check=False)
     assert finished.returncode == 0, finished.stderr
     return finished.stdout

@@ -11,7 +11,7 @@ import pytest
 BLOCK = """
 import sys
 EXTRAS = "torch dask distributed zarr filelock google_crc32c matplotlib plotly onnx onnxruntime".split()
-EXTRAS += ["safetensors", "pandas", "pyarrow", "PIL"]
+EXTRAS += ["gpytorch", "botorch", "safetensors", "pandas", "pyarrow", "PIL"]
 class Block:
     def find_spec(self, name, path=None, target=None):
         if name.split(".")[0] in EXTRAS:
@@ -47,6 +47,7 @@ def test_the_core_works_without_extras() -> None:
     ("code", "extra"),
     [
         ("from notsodeep import nn; nn.DEQNet", "nn"),
+        ("import notsodeep.gp; notsodeep.gp.SklearnDEQKernel; notsodeep.gp.GPyTorchDEQKernel", "nn"),
         ("import notsodeep as nsd; nsd.DEQ('relu', 0.2, 0.8).kernel([[1.0]], out='/nowhere.zarr')", "scale"),
         (
             "import tempfile; from notsodeep.data import load; f = tempfile.NamedTemporaryFile(suffix='.parquet'); "

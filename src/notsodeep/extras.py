@@ -12,6 +12,7 @@ __all__ = ["available", "missing", "need"]
 
 _USERS = {  # extra: what needs it, and its packages
     "nn": ("networks need", "torch safetensors onnx onnxscript onnxruntime"),
+    "gp": ("Gaussian processes need", "torch safetensors gpytorch botorch"),
     "scale": ("kernels on disk and on clusters need", "dask distributed zarr filelock google_crc32c"),
     "report": ("pages and pictures need", "matplotlib plotly"),
     "data": ("Parquet files and pictures need", "pyarrow PIL"),

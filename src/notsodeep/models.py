@@ -32,6 +32,7 @@ __all__ = [
 ]
 
 _MOST_LAYERS = 1000  # of a description
+_MARGIN = 1e-4  # below the limit of well-posedness, near which kernels grow like the inverse of the distance
 
 
 @dataclass(frozen=True)
@@ -434,6 +435,11 @@ def require_infinite_width(model: Any) -> None:
             f"use recurrent < {limit:.6g}"
         )
     raise InputError(f"{model} is not well-posed: {condition}; use smaller recurrent variances")
+
+
+def largest_recurrent(phi: Activation) -> float:
+    """The largest σ_a² to be learned: a little below 1/sup E[φ'²], where kernels cease to exist."""
+    return (1 - _MARGIN) / slope_power_supremum(phi)
 
 
 def replace_activation(model: DEQ, phi: Activation) -> DEQ:

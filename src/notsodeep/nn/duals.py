@@ -76,6 +76,11 @@ class Dual:
 
     phi: Activation
 
+    @property
+    def kinked(self) -> bool:
+        """Whether :meth:`distances` keeps all digits."""
+        return isinstance(self, _Arc)
+
     def __call__(self, q: Tensor, r: Tensor, eta: Tensor, zeta: Tensor) -> tuple[Tensor, Tensor]:
         """G and Ġ of samples with variances q, r and correlation 1 − η = ζ − 1."""
         phi = self.phi

@@ -9,21 +9,14 @@ import torch
 from torch import Tensor, nn
 
 from notsodeep.checks import InputError, choice
-from notsodeep.gaussian import slope_power_supremum
-from notsodeep.models import DEQ
+from notsodeep.models import DEQ, largest_recurrent
 from notsodeep.nn.tensor_kernels import kernel
 from notsodeep.recursion import ActivationLike
 
-__all__ = ["DEQKernel", "largest_recurrent"]
+__all__ = ["DEQKernel"]
 
 _NAMES = ("recurrent", "input", "bias")
-_MARGIN = 1e-4  # left below the largest recurrent variance: kernels grow like its inverse
 _REACH = 40.0  # |log input| and |log bias| beyond which nothing is learned
-
-
-def largest_recurrent(model: DEQ) -> float:
-    """The largest σ_a² that is learned: a little less than 1/sup E[φ'²], where kernels cease to exist."""
-    return (1 - _MARGIN) / slope_power_supremum(model.activation)
 
 
 class DEQKernel(nn.Module):
@@ -72,7 +65,7 @@ class DEQKernel(nn.Module):
         super().__init__()
         self._start = DEQ(activation, recurrent, input, bias)
         self.kind = choice(kind, DEQ.kinds, "kind")
-        self._limit = largest_recurrent(self._start)
+        self._limit = largest_recurrent(self._start.activation)
         if self._start.recurrent >= self._limit:
             raise InputError(f"recurrent={recurrent:.6g} leaves no room to learn; use recurrent < {self._limit:.6g}")
         names = _NAMES if learnable is True else () if learnable is False else tuple(learnable)

@@ -221,12 +221,13 @@ class Pairs:
         part = torch.where(lengths > 0, size * torch.minimum(product.below, product.above) / safe, size)
         part, opposite = torch.broadcast_tensors(part, opposite)
         precision = torch.finfo(part.dtype).eps
+        precise = all(level.dual.kinked for level in levels)  # smooth φ are not known better than to rounding of size
         before = float("inf")
         for iteration in range(_ITERATIONS):
             swept = self._sweep(levels, _ends(part, opposite, size), product, left, right)
             excess = part - torch.where(opposite, swept.state.above, swept.state.below)
             proposal = torch.minimum((part - excess / (1 - swept.loop)).clamp_min(0), 2 * size)
-            change = ((proposal - part).abs() / (part + torch.finfo(part.dtype).tiny)).nan_to_num(0.0)
+            change = (proposal - part).abs() / ((part if precise else size) + torch.finfo(part.dtype).tiny)
             worst = float(change.max()) if change.numel() else 0.0
             if worst <= 4 * precision or (iteration > 8 and worst >= before / 2):
                 break

@@ -22,7 +22,7 @@ from notsodeep.nn.pairs import Level, Pairs
 from notsodeep.nn.zonal import Zonal, arc_function, recursion_function
 from notsodeep.recursion import Layer, Recursion
 
-__all__ = ["kernel"]
+__all__ = ["kernel", "kernel_slopes"]
 
 Evaluate: TypeAlias = Callable[..., Tensor]  # X, Y, order, *variances
 
@@ -112,6 +112,26 @@ def kernel(
         evaluate = _radial(evaluate, model.normalize)
     result: Tensor = _Tiled.apply(evaluate, compiled, shape, rows, X, Y, *given.values())
     return result
+
+
+def kernel_slopes(model: DEQ, X: Tensor, kind: str, variances: Mapping[str, Tensor]) -> Iterator[Tensor]:
+    """∂K_ij/∂v, an (n, n) matrix for each of the scalar variances of a DEQ."""
+    _check(X, "X")
+    given = _given(model, variances)
+    evaluate = _method(model, kind, given, X, X)
+    n = X.shape[-2]
+    found = X.new_empty(len(given), n, n)
+    for rows, columns in _tiles(found[0], None, symmetric=True):
+        with torch.enable_grad():
+            values = [value.detach().requires_grad_() for value in given.values()]
+            K = evaluate(X[rows], X[columns], 1, *values)
+            weight = torch.zeros_like(K, requires_grad=True)  # Σ weight·∂K/∂v is linear in it
+            totals = torch.autograd.grad(K, values, weight, create_graph=True)
+            parts = [torch.autograd.grad(total, weight, retain_graph=True)[0] for total in totals]
+        for out, part in zip(found, parts, strict=True):
+            out[rows, columns] = part
+            out[columns, rows] = part.T
+    yield from found
 
 
 def _check(X: Any, parameter: str) -> None:

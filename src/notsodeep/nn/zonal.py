@@ -64,12 +64,12 @@ class _Function(torch.autograd.Function):
         return _evaluate(rows[0], below, above)
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Any, ...]:
+        # differentiable in `gradient` alone: second derivatives are computed pair by pair
         (below, above), rows = ctx.saved_tensors, ctx.rows
         slope = turned = None
         if ctx.needs_input_grad[0]:
-            slope = _evaluate(rows[0], below, above, slope=True).mul_(gradient)
+            slope = _evaluate(rows[0], below, above, slope=True) * gradient
         if ctx.needs_input_grad[3]:
             turned = (_evaluate(rows[1], below, above) * gradient).sum()
         return slope, None, None, turned, None
