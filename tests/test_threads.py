@@ -134,3 +134,12 @@ def test_scratch_is_kept_by_its_thread() -> None:
     with threads.plain_pool(1) as other:
         elsewhere = other.submit(scratch.array, (4, 3), np.float64).result()
     assert not np.shares_memory(first, elsewhere)
+
+
+def test_a_lasting_pool_belongs_to_its_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    first = threads.lasting_pool()
+    assert threads.lasting_pool() is first
+    monkeypatch.setattr(threads.os, "getpid", lambda: -1)  # as in a fork, where the threads are gone
+    other = threads.lasting_pool()
+    assert other is not first
+    assert list(other.map(abs, [-1, 2])) == [1, 2]

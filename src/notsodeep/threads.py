@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import math
+import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, as_completed, wait
@@ -21,7 +22,17 @@ from numpy.typing import DTypeLike, NDArray
 
 from notsodeep.progress import Callback
 
-__all__ = ["Pool", "Scratch", "each", "plain_pool", "pool", "single_threaded", "single_threaded_blas", "thread_count"]
+__all__ = [
+    "Pool",
+    "Scratch",
+    "each",
+    "lasting_pool",
+    "plain_pool",
+    "pool",
+    "single_threaded",
+    "single_threaded_blas",
+    "thread_count",
+]
 
 Item = TypeVar("Item")
 
@@ -93,6 +104,16 @@ def plain_pool(count: int | None = None) -> Iterator[ThreadPoolExecutor]:
         except BaseException:
             threads.shutdown(wait=True, cancel_futures=True)
             raise
+
+
+def lasting_pool() -> ThreadPoolExecutor:
+    """As many threads as Numba uses, started once per process, for short tasks; a fork gets its own threads."""
+    return _lasting(os.getpid(), thread_count())
+
+
+@functools.lru_cache(maxsize=1)
+def _lasting(process: int, count: int) -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(count)
 
 
 @contextmanager

@@ -2,7 +2,7 @@
 
 from notsodeep.deprecation import moved
 from notsodeep.highdim.equivalents import Equivalent, equivalent
-from notsodeep.highdim.forecast import Forecast, forecast
+from notsodeep.highdim.forecasting import Forecast, forecast
 from notsodeep.highdim.four_numbers import (
     CellCoefficients,
     DEQCoefficients,

@@ -6,16 +6,15 @@ less than 1e-6 of its scale, and by up to 1e-4 in the interval around a bend at 
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 from typing import Any, TypeAlias
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
 
 from notsodeep import compilation
 from notsodeep.hermite import RADIUS, HermiteSeries
+from notsodeep.threads import lasting_pool
 
 __all__ = ["INTERVALS", "evaluate", "parabolas"]
 
@@ -68,11 +67,6 @@ def evaluate(x: Array, shape: HermiteSeries, value: Array, slope: Array | None =
 
     starts = range(0, x.size, _CHUNK)
     if len(starts) > 1:
-        list(_pool().map(work, starts))
+        list(lasting_pool().map(work, starts))
     elif x.size:
         work(0)
-
-
-@lru_cache(maxsize=1)
-def _pool() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(numba.get_num_threads())

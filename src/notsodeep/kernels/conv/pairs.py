@@ -44,6 +44,7 @@ from notsodeep.kernels.conv.sweeps import (
     wrap_rows,
     wrap_sides,
 )
+from notsodeep.kernels.kinds import FROZEN, INJECTED, NNGP, NTK
 
 __all__ = ["BUFFERS", "INFO", "equilibrium_tile", "layered_tile"]
 
@@ -471,11 +472,11 @@ def layered_tile(
                 trust[1, i, j] += most * scale * (e * bent + v * _SUMS * eps * rounded)
             for k in range(codes.size):
                 code = codes[k]
-                value = np.float64(both[1] if code == 1 else both[0])
-                if code == 2:
+                value = np.float64(both[1] if code == NNGP else both[0])
+                if code == NTK:
                     value += np.sum(d[at] * tangent[at])
-                elif code == 3:
+                elif code == FROZEN:
                     value += np.sum(d[at] * own[at])
-                elif code == 4:
+                elif code == INJECTED:
                     value = np.float64(np.sum(c[at] * tangent[at]))
                 out[k, i, j] += value
