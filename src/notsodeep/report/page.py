@@ -224,7 +224,7 @@ def _inline(text: str) -> str:
 
 
 def _marked(text: str) -> str:
-    """Escape text and convert its markup to HTML."""
+    """Convert the markup of escaped text to HTML."""
 
     def replaced(mark: re.Match[str]) -> str:
         literal, code, strong, label, address = mark.groups()
