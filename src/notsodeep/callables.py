@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 from notsodeep.checks import InputError
 
 __all__ = [
-    "DIFFERENCE_NOISE",
     "PROBE_RADIUS",
     "call_elementwise",
     "central_difference",
+    "difference_noise",
     "find_kinks",
     "refuse_jumps",
     "steepest",
@@ -34,27 +34,38 @@ def call_elementwise(function: Callable[[Any], Any], x: Array) -> Array:
     return np.broadcast_to(result, x.shape) if result.ndim == 0 else result
 
 
-# eighth-order central difference: truncation ~h⁸ φ⁽⁹⁾/630, rounding ~ε/h
-_STENCIL = ((1, 4 / 5), (2, -1 / 5), (3, 4 / 105), (4, -1 / 280))
-_STEP = 2.0**-6
-DIFFERENCE_NOISE = (
-    2 * sum(abs(weight) for _, weight in _STENCIL) / _STEP
-)  # error of φ' from an error of φ, far from kinks
+# tenth-order central difference: truncation ~h¹⁰ φ⁽¹¹⁾/2772, rounding ~ε|φ|/h
+_STENCIL = ((1, 5 / 6), (2, -5 / 21), (3, 5 / 84), (4, -5 / 504), (5, 1 / 1260))
+_STEP = 2.0**-7
+_REACH = 6  # a kink is at least so many steps away
 _SECANT = 2.0**-18
 
 
 def central_difference(function: Callable[[Array], Array], x: Array, kinks: tuple[float, ...]) -> Array:
-    """φ' by an eighth-order stencil that never reaches across a kink."""
+    """φ' by a tenth-order stencil that never reaches across a kink."""
     x = np.asarray(x, dtype=np.float64)
     step = np.full(x.shape, _STEP)
     for kink in kinks:
         distance = np.abs(x - kink)
-        step = np.minimum(step, np.where(distance > 0, distance / 5, _STEP))
-    step = np.maximum(step, 1e-9)
+        near = np.maximum(distance / _REACH, 1e-9 * abs(kink))
+        step = np.minimum(step, np.where(distance > 0, near, _STEP))
     total = np.zeros_like(x)
     for k, weight in _STENCIL:
         total += weight * (function(x + k * step) - function(x - k * step))
     return total / step
+
+
+def difference_noise(size: Array, tau: Array, kinks: dict[float, float]) -> Array:
+    """√E[(error of φ')²] at τξ where values have the relative error 1: `size` is √E[φ²], `kinks` maps each to |φ|.
+
+    An error e of φ is one of 2eΣ|weight|/h of φ'. Towards a kink h shrinks with the distance, from `_STEP` down to
+    10⁻⁹; E[1/h] there is the integral of density over distance.
+    """
+    noise = (size + tau) / _STEP  # arguments are rounded too
+    for kink, height in kinks.items():
+        density = np.exp(-((kink / tau) ** 2) / 2) / tau
+        noise = noise + _REACH * 20 * density * height
+    return 2 * sum(abs(weight) for _, weight in _STENCIL) * noise
 
 
 def steepest(

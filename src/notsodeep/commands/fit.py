@@ -42,6 +42,9 @@ def fit(
         Path | None, typer.Option(help="A file of a cell of several layers, in place of φ and its variances.")
     ] = None,
     ridge: Annotated[str, typer.Option(help="A number, numbers to choose from (0.001,0.1,1), loo or gcv.")] = "0.001",
+    optimize: Annotated[
+        str | None, typer.Option(help="Find variances and ridge by marginal_likelihood or leave_one_out.")
+    ] = None,
     normalize: Annotated[str, typer.Option(help="Rows: unit norm (unit), centred and scaled (center), none.")] = "unit",
     dtype: Annotated[str | None, typer.Option(help="float64 or float32; that of the data by default.")] = None,
     solver: Annotated[str, typer.Option(help="auto (says why), cholesky, cg, nystrom or out_of_core.")] = "auto",
@@ -77,6 +80,7 @@ def fit(
         solver=solver_with(solver, directory=directory, client=scheduler),
         progress=False,
         cell=None if cell is None else load_model(cell),
+        optimize=optimize,
     )
     new_file(out, force=force)
     loaded = data.subsample(data.load(source), limit, seed)
@@ -145,6 +149,8 @@ def _facts(machine: Any) -> dict[str, Any]:
         "residual": float(machine.residual_),
         "condition": float(machine.condition_),
     }
+    if machine.tuning_ is not None:
+        facts["tuning"] = vars(machine.tuning_)
     if hasattr(machine, "calibration_"):
         facts["classes"] = len(machine.classes_)
         facts["leave_one_out_accuracy"] = machine.calibration_.accuracy
@@ -159,6 +165,7 @@ def _print(machine: Any, summary: dict[str, Any]) -> None:
         ("machine", f"{summary['kind']} of {machine.model_}, ridge {number(summary['ridge'])}"),
         ("data", f"{summary['data']}: {summary['samples']} distinct samples × {summary['features']} features"),
         ("rows", summary["preparation"]),
+        *([("tuned", str(machine.tuning_))] if machine.tuning_ else []),
         ("solver", f"{summary['solver']}: {summary['reason']}"),
         (
             "",

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from notsodeep.activations import Custom
-from notsodeep.callables import DIFFERENCE_NOISE
+from notsodeep.callables import difference_noise
 from notsodeep.checks import InputError, require_finite
 from notsodeep.gaussian import moments
 from notsodeep.kernels.kinds import combine
@@ -26,6 +26,7 @@ __all__ = ["Levels", "Samples", "exact_diagonal", "levels_of"]
 Array: TypeAlias = NDArray[Any]
 
 _EPSILON = float(np.finfo(np.float64).eps)
+_QUADRATURE = 4e-14  # relative error of Gaussian integrals of a callable, whose values are only known to a few ε
 
 
 @dataclass(frozen=True)
@@ -240,10 +241,14 @@ def _powers(phi: Any, variance: Array) -> tuple[Array, Array, float]:
 
     powers, first = _positive(power, variance)
     slopes, second = _positive(slope_power, variance)
+    if isinstance(phi.shape, Custom):
+        first += _QUADRATURE
     if isinstance(phi.shape, Custom) and phi.shape.slope is None:
-        # values φ(x ± kh) rounded, and arguments too: both by ε/2, beside h E|φφ'| ≤ h √(E[φ²] E[φ'²])
-        length = np.sqrt(powers / np.maximum(slopes, 1e-300)) + np.sqrt(variance)
-        second += DIFFERENCE_NOISE * _EPSILON * abs(phi.stretch) * float(length.max(initial=0.0))
+        # E[φ'²] changes by 2 E|φ' δ| ≤ 2 √(E[φ'²] E[δ²]); values are rounded by ε/2
+        heights = {kink / phi.stretch: abs(float(phi(kink / phi.stretch))) for kink in phi.shape.kinks}
+        known = (slopes > 0) & (variance > 0)
+        noise = difference_noise(np.sqrt(powers[known]), np.sqrt(variance[known]), heights)
+        second += _EPSILON * abs(phi.stretch) * float((noise / np.sqrt(slopes[known])).max(initial=0.0))
     return powers, slopes, max(first, second)
 
 

@@ -19,6 +19,8 @@ from notsodeep.deprecation import old_parameters
 from notsodeep.kernels import KernelMatrix
 from notsodeep.learn import persistence
 from notsodeep.learn.duplicates import Merged, identities, merge
+from notsodeep.learn.tuning import CRITERIA, Tuning, tune
+from notsodeep.models import DEQ
 from notsodeep.progress import compilation
 from notsodeep.scale.distributed import placed
 from notsodeep.solvers import (
@@ -52,8 +54,11 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
     dtype: Any
     solver: str | Solver
     progress: Any
+    optimize: str | None = None
+    kind: str
 
     solution_: Solution
+    tuning_: Tuning | None
     dual_coef_: Array
     X_fit_: Array
     ridge_: float
@@ -96,7 +101,9 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
     def _fit(self, X: Array, targets: Array, sample_weight: Any) -> None:
         """Solve for validated rows and targets (n, k); rows of weight 0 are left out."""
         ridges, solver = self._ridges(), solver_of(self.solver)
-        self.model_ = self._model()
+        self.model_, self.tuning_ = self._model(), None
+        if self.optimize is not None:
+            self._check_optimize(ridges)
         weight = None
         if sample_weight is not None:
             weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
@@ -108,6 +115,11 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
         self.X_fit_ = rows if len(merged.rows) == len(rows) else rows[merged.rows]
         self._weight = merged.weight
         with compilation(self.progress):
+            if self.optimize is not None:
+                start = float(ridges[0])
+                found = tune(self.model_, self.X_fit_, merged.targets, start, self.kind, self.optimize, merged.weight)
+                self._set_tuning(found)
+                ridges = np.array([found.ridge])
             blocks = self._blocks(self.X_fit_)
             self.ridge_ = self._choose_ridge(ridges, blocks, merged)
             self.solution_ = solver.solve(
@@ -115,6 +127,21 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
             )
         self.dual_coef_ = self.solution_.coefficients
         self._after_fit(merged, targets, weight)
+
+    def _check_optimize(self, ridges: Array | str) -> None:
+        choice(self.optimize, tuple(CRITERIA), "optimize")
+        if not isinstance(self.model_, DEQ) or getattr(self, "depth", None) is not None:
+            raise InputError(
+                f"optimize={self.optimize!r} needs a DEQ of one layer at its equilibrium; leave out cell and depth"
+            )
+        if isinstance(ridges, str) or ridges.size > 1:
+            raise InputError(
+                f"optimize={self.optimize!r} finds the ridge itself; pass one number to start from as ridge"
+            )
+
+    def _set_tuning(self, tuning: Tuning) -> None:
+        self.tuning_ = tuning
+        self.model_ = DEQ(self.model_.activation, tuning.recurrent, tuning.input, tuning.bias)
 
     def _after_fit(self, merged: Merged, targets: Array, weight: Array | None) -> None:
         """Hook: set attributes of a subclass that depend on the solution."""
@@ -198,11 +225,15 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
             arrays["weight"] = self._weight
         solution = persistence.plain_fields(self.solution_, without=("coefficients", "factor", "shift", "weight"))
         numbers |= {"ridge": self.ridge_, "solution": solution}
+        if self.tuning_ is not None:
+            numbers["tuning"] = vars(self.tuning_)
         return arrays, numbers
 
     def _restore(self, arrays: dict[str, Array], numbers: dict[str, Any]) -> None:
         """Restore what :meth:`_state` returned; anything that does not fit raises `ValueError`."""
-        self.model_ = self._model()
+        self.model_, self.tuning_ = self._model(), None
+        if self.optimize is not None:
+            self._set_tuning(persistence.from_plain_fields(Tuning, numbers["tuning"]))
         restore_preparation(self, arrays, numbers, self._channels or 1)
         self.X_fit_ = persistence.numbers_of(arrays, "X_fit", 2, (None, self.n_features_in_))
         self.dual_coef_ = persistence.numbers_of(arrays, "dual_coef", 2, (len(self.X_fit_), None))

@@ -37,6 +37,7 @@ class _DEQMachine(KernelMachine):
         solver: str | Solver = "auto",
         progress: Any = None,
         cell: DeepDEQ | None = None,
+        optimize: str | None = None,
     ) -> None:
         self.activation = activation
         self.recurrent = recurrent
@@ -50,6 +51,7 @@ class _DEQMachine(KernelMachine):
         self.solver = solver
         self.progress = progress
         self.cell = cell
+        self.optimize = optimize
 
     def _model(self) -> DEQ | DeepDEQ:
         if self.cell is None:
@@ -123,6 +125,9 @@ class DEQKernelRegressor(KernelRegressor, _DEQMachine):
         See :func:`notsodeep.progress.reporter`.
     cell : DeepDEQ, optional
         A cell of several layers, instead of the first four parameters; its kinds are ck, nngp and ntk.
+    optimize : {None, "marginal_likelihood", "leave_one_out"}
+        Find the variances and the ridge by at most 30 evaluations of this criterion and its gradient, starting from
+        those given, on 2000 random rows where there are more; one that is 0 stays 0. Needs PyTorch.
 
     Attributes
     ----------
@@ -140,6 +145,8 @@ class DEQKernelRegressor(KernelRegressor, _DEQMachine):
         Of the Gaussian process.
     preparation_ : Preparation
     model_ : DEQ or DeepDEQ
+    tuning_ : Tuning or None
+        What `optimize` found, and how.
 
     Examples
     --------

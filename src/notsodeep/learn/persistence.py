@@ -280,6 +280,7 @@ _PARAMETERS: dict[str, Check] = {
     "bias": _variance,
     "kind": _one_of(*DEQ.kinds),
     "depth": _optional(_depth),
+    "optimize": _optional(_one_of("marginal_likelihood", "leave_one_out")),
     "ridge": _ridge,
     "normalize": _one_of("pixel", "center", "unit", "none"),
     "dtype": _optional(_one_of("float64", "float32")),
