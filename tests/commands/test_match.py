@@ -80,6 +80,7 @@ def test_match_options(run: Run, small: Path, options: tuple[str, ...]) -> None:
 
 
 def test_report(run: Run, small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("torch")  # without it, networks are compared but not trained
     monkeypatch.setattr("notsodeep.study.kernels._GAUSSIAN", (60, 80))  # the cloud in place of absent data
     folder = tmp_path / "deep" / "report"
     assert run("match", "--data", small, "--report", folder).code == 0
