@@ -12,7 +12,7 @@ WANTS_TORCH := $(filter nn gp all,$(subst $(COMMA), ,$(EXTRAS)))
 SINGLE := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1 NUMBA_NUM_THREADS=1
 
 .DEFAULT_GOAL := help
-.PHONY: help same-python setup demo readme test slow portable data reproduce lint format bench docs clean
+.PHONY: help same-python setup demo readme test slow portable data reproduce lint format bench docs pages clean
 
 help:  ## List the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -88,6 +88,9 @@ bench: setup  ## Run every benchmark of BENCHMARKS.md again
 docs: setup  ## Build the documentation site into site/, warnings being errors
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 	@echo "read it with: $(BIN)/python -m http.server --directory site"
+
+pages: docs  ## Build the documentation, open every page in a browser, and execute the notebooks
+	$(SINGLE) $(BIN)/python -m pytest -n 2 -m docs tests $(ARGS)
 
 clean:  ## Remove the environment, caches and outputs
 	rm -rf $(VENV) out site build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

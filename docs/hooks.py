@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+from docs import notebook
 from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -39,6 +40,10 @@ def on_files(files: Files, config: Any) -> Files:
     pages = {target: (ROOT / name).read_text(encoding="utf-8") for name, target in DOCUMENTS.items()}
     pages |= {page: api_page(path) for page, path in MODULES.items()}
     pages["commands.md"] = commands_page()
+    for path in sorted(notebook.FOLDER.glob("*.ipynb")):
+        pages[f"notebooks/{path.stem}.md"], pictures = notebook.page(path)
+        for name, picture in pictures.items():
+            files.append(File.generated(config, f"notebooks/{name}", content=picture))
     for address, content in pages.items():
         files.append(File.generated(config, address, content=content))
     return files
