@@ -1,7 +1,8 @@
-"""Ctrl-C waits where work must not be left halfway."""
+"""Ctrl-C leaves no work halfway: in the command line by undoing it, elsewhere by waiting."""
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
 from collections.abc import Iterator
@@ -10,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from notsodeep import compilation, interrupt
+from notsodeep import compilation, files, interrupt
 
 
 @pytest.fixture(autouse=True)
@@ -74,6 +75,100 @@ def test_other_threads_do_not_touch_it() -> None:
     thread.start()
     thread.join()
     assert seen == [signal.default_int_handler]
+
+
+class Ended(BaseException):
+    """Stands for the end of the process."""
+
+
+@pytest.fixture
+def command(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[list[Any]]:
+    """What this process does if it answers Ctrl-C as the command line: writes, exit code, the files at that moment."""
+    seen: list[Any] = []
+
+    def leave(status: int) -> None:
+        seen.append((status, sorted(path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*"))))
+        raise Ended
+
+    monkeypatch.setattr(os, "_exit", leave)
+    monkeypatch.setattr(os, "write", lambda stream, text: seen.append((stream, text)))
+    signal.signal(signal.SIGINT, interrupt._end)
+    yield seen
+    assert interrupt._unfinished == {}
+
+
+LINE = (2, b"error: interrupted\n")
+
+
+def test_a_command_undoes_the_latest_first_and_exits(command: list[Any]) -> None:
+    def fail() -> None:
+        raise OSError("gone")
+
+    with (
+        pytest.raises(Ended),
+        interrupt.before_end(lambda: command.append("outer")),
+        interrupt.before_end(fail),
+        interrupt.before_end(lambda: command.append("inner")),
+    ):
+        press()
+    assert command == ["inner", "outer", LINE, (130, [])]
+
+
+def test_a_command_forgets_what_is_finished(command: list[Any]) -> None:
+    with interrupt.before_end(lambda: command.append("undone")):
+        pass
+    with pytest.raises(Ended):
+        press()
+    assert command == [LINE, (130, [])]
+
+
+def test_a_command_does_not_wait(command: list[Any]) -> None:
+    with pytest.raises(Ended), interrupt.deferred():  # noqa: PT012
+        press()
+        command.append("after")
+    assert command == [LINE, (130, [])]
+
+
+def test_a_command_leaves_no_unfinished_file(command: list[Any], tmp_path: Path) -> None:
+    with pytest.raises(Ended), files.writing(tmp_path / "K.npy") as file:  # noqa: PT012
+        file.write(b"half")
+        press()
+    assert command == [LINE, (130, [])]
+
+
+def test_a_command_leaves_no_temporary_directory(command: list[Any]) -> None:
+    with pytest.raises(Ended), files.scratch() as place:  # noqa: PT012
+        (place / "download").touch()
+        press()
+    assert command == [LINE, (130, [])]
+    assert not place.exists()
+
+
+@pytest.mark.parametrize(
+    ("moves", "kept"),
+    [(0, "old"), (1, "old"), (2, "new")],
+    ids=["before the swap", "within the swap", "after the swap"],
+)
+def test_a_command_leaves_the_old_directory_or_the_new_one(
+    moves: int, kept: str, command: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target, rename, done = tmp_path / "report", os.replace, []
+    with files.building(target) as folder:
+        (folder / "old").touch()
+
+    def replace(source: Path, place: Path) -> None:
+        if len(done) == moves == 0:
+            done.append("pressed")
+            press()
+        rename(source, place)
+        done.append(place)
+        if len(done) == moves:
+            press()
+
+    monkeypatch.setattr(os, "replace", replace)
+    with pytest.raises(Ended), files.building(target) as folder:
+        (folder / "new").touch()
+    assert command == [LINE, (130, ["report", f"report/{kept}"])]
 
 
 def test_it_waits_for_the_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

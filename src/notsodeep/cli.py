@@ -59,7 +59,6 @@ def _options(
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run a command; errors that the user can fix become one line on stderr and exit code 2."""
     try:
-        interrupt.release()
         speak_plainly()
         warnings.formatwarning = _warning
         status: Any = app(args=arguments, prog_name="notsodeep", standalone_mode=False)

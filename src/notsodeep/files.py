@@ -12,15 +12,17 @@ import os
 import re
 import secrets
 import shutil
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO, TypeAlias
 
+from notsodeep import interrupt
 from notsodeep.checks import InputError
 
-__all__ = ["UNFINISHED", "building", "explained", "folder", "sweep", "writable", "write", "writing"]
+__all__ = ["UNFINISHED", "building", "explained", "folder", "scratch", "sweep", "writable", "write", "writing"]
 
 PathLike: TypeAlias = str | os.PathLike[str]
 
@@ -75,14 +77,15 @@ def writing(
     partial = _beside(target)
     try:
         sweep(target.parent, of=target.name, age=_STALE)
-        with partial.open("xb") as file:
-            yield file
-            if durable:
-                file.flush()
-                os.fsync(file.fileno())
-        check()
-        place = _free(partial, target) if new else target
-        os.replace(partial, place)
+        with interrupt.before_end(partial.unlink):
+            with partial.open("xb") as file:
+                yield file
+                if durable:
+                    file.flush()
+                    os.fsync(file.fileno())
+            check()
+            place = _free(partial, target) if new else target
+            os.replace(partial, place)
     except OSError as error:
         raise _renamed(error, partial, path) from None
     finally:
@@ -107,28 +110,43 @@ def building(path: PathLike, *, parameter: str = "path", check: Callable[[Path],
     _directory(target if target.exists() else target.parent, path, parameter, create=True)
     target = target.resolve() if target.name in ("", "..") else target.parent.resolve() / target.name
     fresh, old = _beside(target), _beside(target)
-    try:
-        fresh.mkdir()
-        yield fresh
-        with suppress(FileNotFoundError):
-            os.replace(target, old)
+
+    def discard() -> None:
+        if os.path.lexists(fresh) or not os.path.lexists(target):  # not in place: restore what was there
+            with suppress(OSError):
+                if not os.path.lexists(target):
+                    os.replace(old, target)
+            shutil.rmtree(fresh, ignore_errors=True)
+        elif old.is_symlink():
+            old.unlink()
+        else:
+            shutil.rmtree(old, ignore_errors=True)
+
+    with interrupt.before_end(discard):
         try:
+            fresh.mkdir()
+            yield fresh
+            with suppress(FileNotFoundError):
+                os.replace(target, old)
             if os.path.lexists(old):
                 if not old.is_dir() and not old.is_symlink():
                     raise InputError(f"{parameter}={os.fspath(path)!r} became a file meanwhile; pass another path")
                 check(old)
             os.replace(fresh, target)
-        except BaseException:
-            with suppress(OSError):
-                os.replace(old, target)
-            raise
-    except OSError as error:
-        raise _renamed(error, fresh, path) from None
-    finally:
-        shutil.rmtree(fresh, ignore_errors=True)
-    if old.is_symlink():
-        old.unlink()
-    shutil.rmtree(old, ignore_errors=True)
+        except OSError as error:
+            raise _renamed(error, fresh, path) from None
+        finally:
+            discard()
+
+
+@contextmanager
+def scratch() -> Iterator[Path]:
+    """Yield a temporary directory, removed at the end of the block."""
+    with (
+        tempfile.TemporaryDirectory() as place,
+        interrupt.before_end(lambda: shutil.rmtree(place, ignore_errors=True)),
+    ):
+        yield Path(place)
 
 
 def writable(path: PathLike, parameter: str = "path", *, parents: bool = False) -> Path:

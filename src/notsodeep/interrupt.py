@@ -1,10 +1,13 @@
-"""Ctrl-C in places where Python's default handling is not good enough.
+"""Ctrl-C, answered so that no code is left halfway.
 
-While the command line is still importing, Ctrl-C prints one line and exits with code 130, without a traceback. The
-package imports this module first, and it imports little itself: before its last line, Ctrl-C still gives a traceback.
-Other processes that import the package are not affected.
+Python raises KeyboardInterrupt wherever it happens to be, also in functions that C code has called: while Numba
+compiles, or while an extension module is being imported. The exception is then lost, or the process ends with a
+segmentation fault. Therefore:
 
-``deferred`` delays Ctrl-C while code runs that must not be interrupted.
+- In the command line Ctrl-C raises nothing. It removes what is unfinished (:func:`before_end`), prints one line and
+  exits with code 130. The package imports this module first, and it imports little itself: before its last line, Ctrl-C
+  still gives a traceback.
+- In other processes Ctrl-C is left to Python. :func:`deferred` delays it while code runs that must not be interrupted.
 """
 
 from __future__ import annotations
@@ -14,20 +17,27 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import pairwise
 from types import FrameType
 from typing import Any
 
-__all__ = ["STATUS", "deferred", "release"]
+__all__ = ["STATUS", "before_end", "deferred"]
 
 STATUS = 128 + signal.SIGINT
 
+_unfinished: dict[object, Callable[[], object]] = {}  # of all threads
 
-def release() -> None:
-    """Let Ctrl-C raise KeyboardInterrupt again: from now on the command line handles it."""
-    if signal.getsignal(signal.SIGINT) is _end:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+@contextmanager
+def before_end(action: Callable[[], object]) -> Iterator[None]:
+    """Call `action` if Ctrl-C ends the process inside the block: what ``finally`` does there after an exception."""
+    key = object()
+    _unfinished[key] = action
+    try:
+        yield
+    finally:
+        _unfinished.pop(key, None)
 
 
 @contextmanager
@@ -35,7 +45,7 @@ def deferred() -> Iterator[None]:
     """Handle Ctrl-C at the end of the block; a second one is handled at once."""
     answer = signal.getsignal(signal.SIGINT)
     foreign = threading.current_thread() is not threading.main_thread()  # only the main thread receives signals
-    if foreign or isinstance(answer, _Wait) or not callable(answer):
+    if foreign or isinstance(answer, _Wait) or answer is _end or not callable(answer):
         yield
         return
     wait = _Wait(answer)
@@ -60,7 +70,11 @@ class _Wait:
 
 
 def _end(*_: object) -> None:
-    os.write(2, b"error: interrupted\n")
+    while _unfinished:  # the latest first; other threads may still add to it
+        with suppress(Exception):
+            _unfinished.popitem()[1]()
+    with suppress(OSError):
+        os.write(2, b"error: interrupted\n")
     os._exit(STATUS)
 
 

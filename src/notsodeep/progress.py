@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeAlias
 
+from notsodeep import interrupt
 from notsodeep.checks import InputError
 from notsodeep.extras import available
 from notsodeep.text import printable
@@ -108,11 +109,15 @@ def _bar(patience: float) -> Iterator[tuple[_Show, Callable[[str], None]]]:
         if not bar.live.is_started and time.monotonic() - began >= patience:
             bar.start()
 
-    try:
-        yield show, lambda text: console.print(text)  # a function can be deep-copied by `clone`
-    finally:
+    def remove() -> None:
         if bar.live.is_started:
             bar.stop()
+
+    try:
+        with interrupt.before_end(remove):
+            yield show, lambda text: console.print(text)  # a function can be deep-copied by `clone`
+    finally:
+        remove()
 
 
 @contextmanager

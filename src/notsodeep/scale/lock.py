@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from notsodeep import files
+from notsodeep import files, interrupt
 from notsodeep.checks import InputError
 from notsodeep.extras import need
 
@@ -56,15 +56,20 @@ def locked(directory: Path) -> Iterator[str]:
     except OSError as error:
         raise files.explained(error, directory) from None
     claim = secrets.token_hex(16)
-    try:
-        host = re.sub(r"[^\w.-]", "-", socket.gethostname()) or "localhost"
-        files.write(directory / _WRITER, f"process {os.getpid()} on {host}\n{claim}\n", durable=False)
-        yield claim
-    finally:
+
+    def leave() -> None:
         if claim_of(directory) == claim:
             with suppress(OSError):
                 (directory / _WRITER).unlink()
         held.release()
+
+    try:
+        host = re.sub(r"[^\w.-]", "-", socket.gethostname()) or "localhost"
+        with interrupt.before_end(leave):
+            files.write(directory / _WRITER, f"process {os.getpid()} on {host}\n{claim}\n", durable=False)
+            yield claim
+    finally:
+        leave()
 
 
 def _owner(directory: Path) -> re.Match[str] | None:

@@ -11,6 +11,7 @@ from typing import Any, Protocol, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from notsodeep import interrupt
 from notsodeep.checks import InputError, matrix, nonnegative, positive, warn_convergence
 from notsodeep.kernels import KernelMatrix
 from notsodeep.progress import Progress, reporter
@@ -204,8 +205,16 @@ class System:
         goal = self.tol if same else 0.5 * self.tol
         best, X, R = math.inf, cg.X, cg.R
         saved = time.monotonic()
+
+        def keep() -> None:
+            if save is not None and cg.iteration:
+                save()
+
         try:
-            with reporter("conjugate gradients", 1000, self.progress if cg.residual > goal else False) as report:
+            with (
+                interrupt.before_end(keep),
+                reporter("conjugate gradients", 1000, self.progress if cg.residual > goal else False) as report,
+            ):
                 while True:
                     steps, history = 0, [cg.residual]
                     while cg.residual > goal and cg.iteration < self.max_iter:
@@ -228,8 +237,7 @@ class System:
                         return best
                     cg.restart(R)
         except BaseException:
-            if save is not None and cg.iteration:
-                save()
+            keep()
             raise
 
     def answer(self, method: str, reason: str, size: int, outcome: dict[str, Any]) -> Solution:
