@@ -11,6 +11,7 @@ from scipy.optimize import brentq
 
 from notsodeep.activations import Activation, PiecewiseLinear, moderate
 from notsodeep.checks import InputError, positive, real
+from notsodeep.display import card
 from notsodeep.gaussian import moments
 from notsodeep.models import Condition, Description, KernelMethods, Verdict, register, require_infinite_width
 from notsodeep.recursion import Layer, Recursion
@@ -147,6 +148,11 @@ class DeepDEQ(KernelMethods, Description):
 
     def __str__(self) -> str:
         return f"DeepDEQ({' → '.join(f'[{layer}]' for layer in self.layers)})"
+
+    def _repr_html_(self) -> str:
+        rows = [(f"layer {k}", str(layer)) for k, layer in enumerate(self.layers, 1)]
+        verdict = (bool(self.well_posed), self.well_posed.summary)
+        return card("DeepDEQ", rows, formula="z_l = φ_l(σ_l W_l z_{l−1} + β_l U_l x + bias)/√m", verdict=verdict)
 
 
 def _from_description(layers: Any) -> DeepDEQ:

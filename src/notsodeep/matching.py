@@ -30,6 +30,7 @@ from scipy.optimize import brentq, least_squares
 from notsodeep.activations import Activation, PiecewiseLinear, Smooth, activation, activation_names
 from notsodeep.cells import DeepDEQ
 from notsodeep.checks import InputError, choice, count, matrix, positive
+from notsodeep.display import card
 from notsodeep.gaussian import moments
 from notsodeep.highdim.four_numbers import FourNumbers, coefficients
 from notsodeep.highdim.mixture import Mixture, statistics_of
@@ -166,6 +167,14 @@ class Match:
         for name, goal, value, error in zip(FourNumbers._fields, self.target, self.achieved, self.errors, strict=True):
             lines.append(f"{name:<4}{goal:>20.12g}{value:>20.12g}{error:>11.1e}")
         return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        verdict = "exact in all four numbers" if self.exact else f"misses {', '.join(self.missed)}"
+        columns = zip(FourNumbers._fields, self.target, self.achieved, self.errors, strict=True)
+        rows = [(name, f"{goal:.9g}", f"{value:.9g}", f"{error:.1e}") for name, goal, value, error in columns]
+        notes = [f"{self.kind} of {self.model} at τ0 = {self.tau0:.6g}", f"≈ {self.network}", *filter(None, [self.why])]
+        head = ("", "target", "achieved", "error")
+        return card("Match", rows, header=head, verdict=(self.exact, verdict), notes=notes)
 
 
 @overload

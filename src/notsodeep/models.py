@@ -14,6 +14,7 @@ from scipy.optimize import brentq
 from notsodeep import files
 from notsodeep.activations import Activation, moderate
 from notsodeep.checks import InputError, choice, count, nonnegative, positive, real
+from notsodeep.display import card
 from notsodeep.gaussian import moments, slope_power_supremum
 from notsodeep.kinds import Kind
 from notsodeep.reading import json_file
@@ -57,6 +58,9 @@ class Condition:
         relation = "<" if self.holds else "≥"
         return f"{self.name} = {self.value:.6g} {relation} 1 (margin {self.margin:+.6g})"
 
+    def _repr_html_(self) -> str:
+        return card("Condition", verdict=(self.holds, str(self)))
+
 
 @dataclass(frozen=True)
 class Verdict:
@@ -79,16 +83,24 @@ class Verdict:
 
     @property
     def reason(self) -> str:
+        return f"{self.summary}: {self.finite_width}; {self.infinite_width}"
+
+    @property
+    def summary(self) -> str:
+        """The answer in a few words."""
         if self.finite_width.holds:
-            head = "well-posed at finite and infinite width"
-        elif self.infinite_width.holds:
-            head = "kernels exist at infinite width, but a finite network may have no unique equilibrium"
-        else:
-            head = "not well-posed, not even at infinite width"
-        return f"{head}: {self.finite_width}; {self.infinite_width}"
+            return "well-posed at finite and infinite width"
+        if self.infinite_width.holds:
+            return "kernels exist at infinite width, but a finite network may have no unique equilibrium"
+        return "not well-posed, not even at infinite width"
 
     def __str__(self) -> str:
         return self.reason
+
+    def _repr_html_(self) -> str:
+        conditions = {"finite width": self.finite_width, "infinite width": self.infinite_width}
+        rows = [(where, f"{one.name} = {one.value:.6g}", f"{one.margin:+.6g}") for where, one in conditions.items()]
+        return card("Verdict", rows, header=("", "below 1", "margin"), verdict=(bool(self), self.summary))
 
 
 class KernelMethods:
@@ -225,6 +237,11 @@ class DEQ(KernelMethods, Description):
     def __str__(self) -> str:
         return f"DEQ({self.activation}, recurrent={self.recurrent:.6g}, input={self.input:.6g}, bias={self.bias:.6g})"
 
+    def _repr_html_(self) -> str:
+        rows = [("φ(x)", self.activation), *_variances(self), ("bias, σ_0²", f"{self.bias:.6g}")]
+        verdict = (bool(self.well_posed), self.well_posed.summary)
+        return card("DEQ", rows, formula="z* = φ(σ_a A z* + σ_b B x + σ_0 b)/√m", verdict=verdict)
+
 
 @dataclass(frozen=True)
 class Explicit(KernelMethods, Description):
@@ -310,6 +327,14 @@ class Explicit(KernelMethods, Description):
         radial = "" if self.normalize is None else f", normalize={self.normalize:.6g}"
         return f"Explicit({layers}{bias}{radial})"
 
+    def _repr_html_(self) -> str:
+        biases = [f"bias {bias:.6g}" if bias else "" for bias in self.bias]
+        layers = enumerate(zip(self.activations, biases, strict=True), 1)
+        rows = [(f"layer {k}, σ_{k}(x)", activation, bias) for k, (activation, bias) in layers]
+        radial = () if self.normalize is None else (f"rows are divided by their norms times {1 / self.normalize:.6g}",)
+        title = f"Explicit, {self.depth} hidden layer{'s' * (self.depth > 1)}"
+        return card(title, rows, formula="x_l = σ_l(W_l x_{l−1})/√m", notes=radial)
+
 
 @dataclass(frozen=True)
 class ConvDEQ(Description):
@@ -371,6 +396,16 @@ class ConvDEQ(Description):
             f"ConvDEQ({self.activation}, recurrent={self.recurrent:.6g}, input={self.input:.6g}, "
             f"filter_size={self.filter_size}, padding={self.padding})"
         )
+
+    def _repr_html_(self) -> str:
+        filters = f"{self.filter_size}×{self.filter_size}, {self.padding} padding"
+        rows = [("φ(x)", self.activation), *_variances(self), ("filters", filters)]
+        verdict = (bool(self.well_posed), self.well_posed.summary)
+        return card("ConvDEQ", rows, formula="x = φ((σ_a W∗x + σ_b U∗x₀)/S)", verdict=verdict)
+
+
+def _variances(model: DEQ | ConvDEQ) -> list[tuple[str, str]]:
+    return [("recurrent, σ_a²", f"{model.recurrent:.6g}"), ("input, σ_b²", f"{model.input:.6g}")]
 
 
 def load_model(path: str | Path) -> Any:

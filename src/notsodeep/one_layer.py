@@ -28,6 +28,7 @@ from scipy.optimize import least_squares
 
 from notsodeep.activations import Activation, PiecewiseLinear
 from notsodeep.checks import InputError, count, matrix
+from notsodeep.display import card
 from notsodeep.gaussian import hermite_polynomials, moments
 from notsodeep.hermite import RADIUS, HermiteSeries, bend_coefficients, hermite_sum, log_coefficients
 from notsodeep.kernels.dense import Network
@@ -192,6 +193,18 @@ class SphereMatch:
             f"sup |σ'| = {self.lipschitz:.3g}",
         ]
         return "\n".join([*lines, self.why] if self.why else lines)
+
+    def _repr_html_(self) -> str:
+        rows = [
+            ("σ(x)", self.network.activations[0]),
+            ("sup |k̂ − k|/k(1)", f"≤ {self.distance:.1e}"),
+            ("E[σ⁴]/E[σ²]²", f"{self.fourth:.3g}"),
+            ("sup |σ'|", f"{self.lipschitz:.3g}"),
+        ]
+        norms = "any norms" if self.network.normalize is not None else f"norm {self.tau0:.6g}"
+        verdict = (self.exact, "exact on the sphere" if self.exact else "close on the sphere")
+        notes = [f"{self.kind} of {self.reference}, rows of {norms}", *filter(None, [self.why])]
+        return card("SphereMatch, one hidden layer", rows, verdict=verdict, notes=notes)
 
 
 def match_on_sphere(model: Network, tau0: float, kind: str, kinks: int | None = None) -> SphereMatch:

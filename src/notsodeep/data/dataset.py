@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from notsodeep.checks import InputError, count, real, seeded
 from notsodeep.data.preparation import Preparation, center_and_scale
+from notsodeep.display import card
 
 __all__ = ["Data", "Parts", "subsample"]
 
@@ -52,6 +53,17 @@ class Data:
     labels_test: NDArray[Any] | None = None
     image_shape: tuple[int, int, int] | None = None
     source: str = ""
+
+    def _repr_html_(self) -> str:
+        parts = {"samples": (self.X, self.labels), "test samples": (self.X_test, self.labels_test)}
+        rows: list[tuple[object, ...]] = [
+            (what, len(X), "no labels" if labels is None else f"{len(np.unique(labels))} classes")
+            for what, (X, labels) in parts.items()
+            if X is not None
+        ]
+        rows += [("features", self.X.shape[1], self.X.dtype)]
+        rows += [("images", " × ".join(map(str, self.image_shape)))] if self.image_shape else []
+        return card(f"Data, {self.name}", rows, notes=[self.source] if self.source else [])
 
     @property
     def images(self) -> NDArray[Any]:

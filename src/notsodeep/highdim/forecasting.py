@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from notsodeep.cells import DeepDEQ
 from notsodeep.checks import InputError, choice
+from notsodeep.display import card
 from notsodeep.highdim.curves import Curve, confusion, curve, sample_sizes, target_table
 from notsodeep.highdim.features import FeatureRidge
 from notsodeep.highdim.fitted import Described, HeldOut, Samples, fit, held_out
@@ -147,6 +148,13 @@ class Forecast:
         n, ridge, accuracy = (np.asarray(one)[best] for one in (self.n, self.ridge, self.accuracy))
         size = " × ".join(map(str, np.shape(self.accuracy)))
         return f"Forecast({size} points, best accuracy={accuracy:.4f} at n={n}, ridge={ridge:.3g}, kind={self.kind})"
+
+    def _repr_html_(self) -> str:
+        points = np.broadcast_arrays(self.n, self.ridge, self.accuracy)
+        columns = zip(*(one.ravel().tolist() for one in points), strict=True)
+        rows = [(f"{n:g}", f"{ridge:.3g}", f"{accuracy:.2%}") for n, ridge, accuracy in columns]
+        notes = [*self.outside, *([f"check: {self.check}"] if self.check is not None else [])]
+        return card(f"Forecast, {self.kind}", rows, header=("n", "ridge", "accuracy"), notes=notes)
 
 
 def forecast(

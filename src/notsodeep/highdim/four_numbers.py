@@ -10,6 +10,7 @@ import numpy as np
 
 from notsodeep.cells import DeepDEQ
 from notsodeep.checks import InputError, choice, positive
+from notsodeep.display import card
 from notsodeep.gaussian import Moments, moments
 from notsodeep.models import DEQ, Explicit
 from notsodeep.recursion import Recursion
@@ -31,13 +32,24 @@ class FourNumbers(NamedTuple):
     c3: float
     d: float
 
+    def _repr_html_(self) -> str:
+        meanings = ("class means", "variances of the classes", "covariances of the classes", "diagonal")
+        names = ("c_1", "c_2", "c_3", "d")
+        return card("FourNumbers", [(n, f"{v:.9g}", m) for n, v, m in zip(names, self, meanings, strict=True)])
+
 
 class _Table:
     """Printing shared by the two records."""
 
+    def _rows(self) -> list[tuple[str, str]]:
+        values = [(f.name, getattr(self, f.name)) for f in fields(self)]  # type: ignore[arg-type]
+        return [(name, f"{value:.12g}") for name, value in values if isinstance(value, float)]
+
     def __str__(self) -> str:
-        rows = [(f.name, getattr(self, f.name)) for f in fields(self)]  # type: ignore[arg-type]
-        return "\n".join(f"{name:<8} {value:.12g}" for name, value in rows if isinstance(value, float))
+        return "\n".join(f"{name:<8} {value}" for name, value in self._rows())
+
+    def _repr_html_(self) -> str:
+        return card(type(self).__name__, self._rows())
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from notsodeep.cells import DeepDEQ
 from notsodeep.checks import InputError, count, warn_assumption, warn_convergence
+from notsodeep.display import card, curve
 from notsodeep.highdim.four_numbers import FourNumbers, coefficients
 from notsodeep.highdim.mixture import Mixture, statistics_of
 from notsodeep.highdim.population import Directions
@@ -90,6 +91,14 @@ class Spectrum:
         lines.append("outliers  " + (", ".join(f"{value:.6g}" for value in self.outliers) or "none"))
         lines += [f"caveat    {caveat}" for caveat in self.caveats]
         return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        rows = [("bulk", f"[{low:.6g}, {high:.6g}]") for low, high in self.support]
+        rows += [("atom", f"{location:.6g}, mass {mass:.6g}") for location, mass in self.atoms]
+        rows += [("outliers", ", ".join(f"{value:.6g}" for value in self.outliers) or "none")]
+        label = "Density of the eigenvalues, and outliers"
+        picture = curve(self.x.tolist(), self.y.tolist(), self.outliers.tolist(), label) if self.x.size else ""
+        return card("Spectrum", rows, picture=picture, notes=self.caveats)
 
 
 def spectrum(

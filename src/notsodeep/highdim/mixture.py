@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from notsodeep.checks import InputError, count, matrix
+from notsodeep.display import card
 from notsodeep.highdim.fixed_point import Population
 from notsodeep.highdim.population import Directions
 from notsodeep.highdim.statistics import Statistics
@@ -71,6 +72,13 @@ class Mixture:
 
     def __repr__(self) -> str:
         return f"Mixture(classes={self.classes}, p={self.p})"
+
+    def _repr_html_(self) -> str:
+        lengths = np.linalg.norm(self.means, axis=1)
+        columns = zip(range(self.classes), self.proportions, lengths, strict=True)
+        rows = [(a, f"{share:.3g}", f"{norm:.4g}") for a, share, norm in columns]
+        formula = f"√p x ~ N(μ_a, C_a), p = {self.p}"
+        return card("Mixture", rows, formula=formula, header=("class", "proportion", "‖μ_a‖"))
 
     @property
     def p(self) -> int:

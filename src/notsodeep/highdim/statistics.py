@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from notsodeep.checks import InputError, matrix
+from notsodeep.display import card
 from notsodeep.highdim.population import Directions, SampleSpectrum, invert
 
 __all__ = ["Statistics", "estimate_statistics"]
@@ -89,6 +90,10 @@ class Statistics:
     def __str__(self) -> str:
         samples = "no samples" if self.n is None else f"n={self.n}"
         return f"Statistics({samples}, p={self.p}, classes={self.proportions.size}, tau0={self.tau0:.6g})"
+
+    def _repr_html_(self) -> str:
+        rows = [("samples n", self.n or "none"), ("features p", self.p), ("classes", self.proportions.size)]
+        return card("Statistics", [*rows, ("τ_0", f"{self.tau0:.6g}")])
 
 
 def estimate_statistics(X: ArrayLike, labels: ArrayLike | None = None) -> Statistics:

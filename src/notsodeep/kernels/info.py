@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+
+from notsodeep.display import card
 
 __all__ = ["ConvInfo", "KernelInfo"]
 
 
+class _Card:
+    """The fields as a table in a notebook."""
+
+    def _repr_html_(self) -> str:
+        values = [(f.name, getattr(self, f.name)) for f in fields(self)]  # type: ignore[arg-type]
+        rows = [(name, f"{value:.3g}" if isinstance(value, float) else value) for name, value in values if value != ""]
+        return card(type(self).__name__, rows)
+
+
 @dataclass(frozen=True)
-class KernelInfo:
+class KernelInfo(_Card):
     """Returned beside the kernel by ``return_info=True``.
 
     Attributes
@@ -45,7 +56,7 @@ class KernelInfo:
 
 
 @dataclass(frozen=True)
-class ConvInfo:
+class ConvInfo(_Card):
     """Returned beside a convolutional kernel by ``return_info=True``.
 
     Attributes

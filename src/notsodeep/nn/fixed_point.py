@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from notsodeep.checks import InputError, NotConvergedError, warn_convergence
+from notsodeep.display import card
 
 __all__ = ["FixedPointMap", "SolveReport", "Stepper", "solve"]
 
@@ -96,6 +97,13 @@ class SolveReport:
         verdict = "converged" if self.converged else "NOT converged"
         text = f"{self.solver}: {verdict} in {self.iterations} iterations, residual {self.residual:.3g}"
         return f"{text} (tol {self.tol:.3g})"
+
+    def _repr_html_(self) -> str:
+        solves = {"forward": self, "backward": self.backward}
+        rows = [(name, one.iterations, f"{one.residual:.1e}") for name, one in solves.items() if one is not None]
+        verdict = (self.converged, f"{'converged' if self.converged else 'not converged'} to {self.tol:.3g}")
+        head = ("", "iterations", "residual")
+        return card(f"SolveReport, {self.solver}", rows, header=head, verdict=verdict)
 
 
 @dataclass

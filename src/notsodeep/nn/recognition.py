@@ -16,6 +16,7 @@ from torch import Tensor
 
 from notsodeep.activations import Activation, activation
 from notsodeep.checks import InputError, UnknownOptionError, count, nearest
+from notsodeep.display import card
 from notsodeep.gaussian import moments
 from notsodeep.matching import Match, match
 from notsodeep.models import DEQ
@@ -83,6 +84,15 @@ class ModuleMatch:
     def __str__(self) -> str:
         lines = [f"{self.deq} at tau0 = {self.tau0:.4g}, ‖W‖ = {self.norm:.4g}", f"→ {self.match.network}"]
         return "\n".join([*lines, *(f"  {one}" for one in self.assumptions)])
+
+    def _repr_html_(self) -> str:
+        rows = [
+            (one.name, f"{one.value:.4g}", f"{one.limit:.4g}", "yes" if one.holds else f"no: {one.meaning}")
+            for one in self.assumptions
+        ]
+        verdict = (self.trustworthy, "all assumptions hold" if self.trustworthy else "an assumption fails")
+        notes = [f"{self.deq} at τ0 = {self.tau0:.4g}, ‖W‖ = {self.norm:.4g}", f"→ {self.match.network}"]
+        return card("ModuleMatch", rows, header=("assumption", "value", "limit", "holds"), verdict=verdict, notes=notes)
 
 
 def match_module(

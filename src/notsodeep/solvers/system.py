@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from notsodeep import interrupt
 from notsodeep.checks import InputError, matrix, nonnegative, positive, warn_convergence
+from notsodeep.display import card
 from notsodeep.kernels import KernelMatrix
 from notsodeep.progress import Progress, reporter
 from notsodeep.solvers.conjugate_gradients import ConjugateGradients, Operator, relative
@@ -110,6 +111,18 @@ class Solution:
                 "file); use solver='cholesky'"
             )
         return self.factor
+
+    def _repr_html_(self) -> str:
+        rows = [
+            ("method", self.method),
+            ("ridge", f"{self.ridge:.3g}"),
+            ("residual", f"{self.residual:.1e}"),
+            ("condition number", f"{self.condition:.2e}"),
+            ("iterations", self.iterations),
+            ("seconds", f"{self.seconds:.3g}"),
+        ]
+        verdict = (self.converged, "converged" if self.converged else "not converged")
+        return card("Solution", rows, verdict=verdict, notes=[self.reason])
 
 
 def diagonal_shift(ridge: float, weights: ArrayLike | None, n: int) -> tuple[Array, Array]:

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from notsodeep.activations import PiecewiseLinear
 from notsodeep.checks import InputError, positive
+from notsodeep.display import card
 from notsodeep.models import DEQ
 from notsodeep.nn.activations import TensorActivation
 from notsodeep.nn.implicit import Adjoint, LayerMap, solve_adjoint, solve_equilibrium
@@ -123,6 +124,14 @@ class Certificate:
         elif not math.isnan(self.required_width):
             lines.append(f"  sufficient width: {self.required_width:.3g}")
         return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        rows = [(one.name, f"{one.left:.4g}", f"{one.right:.4g}", f"{one.margin:.3g}") for one in self.inequalities]
+        notes = [f"step < {self.max_step:.4g}, rate {self.rate(self.max_step):.6g} per step at that size"]
+        notes += [f"no width suffices: {self.obstacle}"] if self.obstacle else []
+        said = "Condition 1 holds" if self.holds else "Condition 1 does not hold (it is sufficient, not necessary)"
+        head = ("at least", "left", "right", "margin")
+        return card("Certificate", rows, header=head, verdict=(self.holds, said), notes=notes)
 
 
 @dataclass
