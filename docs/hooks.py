@@ -59,7 +59,7 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
         markdown = re.sub(rf"\]\((?:\.\./)?{re.escape(name)}", f"]({target}", markdown)
     if page.file.src_uri in DOCUMENTS.values():
         markdown = re.sub(r"\]\(docs/", "](", markdown).replace("](README.md", "](index.md")
-    return markdown.replace("_{*", "_{\\*")  # α_{*,1} is no emphasis
+    return markdown
 
 
 def api_page(path: str) -> str:
