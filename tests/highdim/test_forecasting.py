@@ -320,6 +320,18 @@ def test_large_full_covariances_take_few_factorisations(monkeypatch):
     assert quick.accuracy == pytest.approx(exact.accuracy, abs=3e-4)
 
 
+def test_the_best_ridge_of_large_full_covariances_takes_one_exact_evaluation(monkeypatch):
+    mixture = full_mixture(250)
+    exact = nsd.forecast(RELU, mixture, n=300)
+    monkeypatch.setattr(traces, "_SMALL", 100)
+    calls = []
+    resolve = traces.Dense.resolve
+    monkeypatch.setattr(traces.Dense, "resolve", lambda self, z, theta: calls.append(z) or resolve(self, z, theta))
+    quick = nsd.forecast(RELU, nsd.Mixture(mixture.means, mixture.covariances, mixture.proportions), n=300)
+    assert len(calls) <= 2
+    assert nsd.forecast(RELU, mixture, n=300, ridge=quick.ridge).accuracy == pytest.approx(exact.accuracy, abs=5e-4)
+
+
 def test_float32_is_left_where_the_system_is_nearly_singular(monkeypatch):
     monkeypatch.setattr(traces, "_SMALL", 10)
     mixture = full_mixture(60)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
@@ -56,6 +56,10 @@ class Layer:
     feedback: float
     bends: Array
     tolerance: ClassVar[float] = 1e-12
+
+    @property
+    def rough(self) -> Layer:
+        return replace(self, base=self.base.rough)
 
     def mean_variances(self) -> Array:
         return (self.gain * self.base.mean_variances() + self.noise) / (1 - self.feedback)
@@ -176,6 +180,11 @@ class FeatureRidge:
         else:
             layer, norms, scale = _explicit(model, widths, stats, population)
         return FeatureRidge(layer, norms.variances, stats.proportions, scale)
+
+    @property
+    def rough(self) -> FeatureRidge:
+        """With a population that is cheap to evaluate."""
+        return replace(self, population=self.population.rough)
 
     def respond(self, n: float, ridge: float, targets: Array, guess: Array | None = None) -> Response:
         """The law of the scores of a new sample; see :meth:`KernelRidge.respond`, with D = z GᵀR'G and c₁ = 1."""

@@ -132,6 +132,10 @@ class _Averages:
     def tolerance(self) -> float:
         return self.base.tolerance
 
+    @property
+    def rough(self) -> Population:
+        return _Averages(self.base.rough, self.sizes)
+
     def mean_variances(self) -> Array:
         return self.base.mean_variances()
 

@@ -50,6 +50,11 @@ class Population(Protocol):
         """Relative size of the last step of :func:`solve`."""
         ...
 
+    @property
+    def rough(self) -> Population:
+        """A cheaper description for searches, right to a few parts in a thousand; itself if it is cheap."""
+        ...
+
     def mean_variances(self) -> Array:
         """tr(C_a)/p, shape (K,)."""
         ...

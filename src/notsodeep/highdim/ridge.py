@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
@@ -48,6 +48,11 @@ class System(Protocol):
     @property
     def scale(self) -> float:
         """Scale of the ridges worth trying."""
+        ...
+
+    @property
+    def rough(self) -> System:
+        """A cheaper system for searches; itself if it is cheap."""
         ...
 
     def respond(self, n: float, ridge: float, targets: Array, guess: Array | None = None) -> Response:
@@ -97,6 +102,11 @@ class KernelRidge:
     def scale(self) -> float:
         """d, the diagonal of the kernel."""
         return self.weights.d
+
+    @property
+    def rough(self) -> KernelRidge:
+        """With a population that is cheap to evaluate."""
+        return replace(self, population=self.population.rough)
 
     def level(self, ridge: float) -> float:
         """z = d − τ₀²c₁ + ridge, a lower bound on the eigenvalues of the system."""

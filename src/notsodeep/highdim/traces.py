@@ -33,6 +33,10 @@ class Diagonal:
     p: int
     tolerance: ClassVar[float] = 1e-12
 
+    @property
+    def rough(self) -> Population:
+        return self
+
     def mean_variances(self) -> Array:
         return self.directions.variances @ self.directions.fractions
 
@@ -107,10 +111,7 @@ class Dense:
 
     def resolve(self, z: float, theta: Array) -> Resolved:
         spreads, factor = self.factorised(z, theta)
-        names = ("sygst", "trttp", "potrs")
-        transform, pack, substitute = (
-            getattr(lapack, f"{factor.dtype.char.replace('f', 's')}{name}") for name in names
-        )
+        transform, pack = (_routine(name, factor) for name in ("sygst", "trttp"))
         k, p = len(spreads), self.p
         diagonals = np.empty((k, p))
         triangles = np.empty((k, p * (p + 1) // 2), dtype=factor.dtype)
@@ -118,10 +119,8 @@ class Dense:
             inner, _ = transform(spread.T, factor, lower=1)  # S_a
             diagonals[a] = np.diag(inner)
             triangles[a] = pack(inner, uplo="L")[0]
-        solved, _ = substitute(factor, self.means.T, lower=1)  # RM
         both = 2 * (triangles @ triangles.T).astype(np.float64) - diagonals @ diagonals.T
-        curved = np.stack([solved.T @ (spread @ solved) for spread in spreads]).astype(np.float64)
-        return Resolved(diagonals.sum(axis=1) / p, both / p, self.means @ solved / p, curved / p)
+        return Resolved(diagonals.sum(axis=1) / p, both / p, *_mean_forms(spreads, factor, self.means))
 
     @cached_property
     def diagonal(self) -> Diagonal:
@@ -132,6 +131,10 @@ class Dense:
     @cached_property
     def _single(self) -> list[Array]:
         return [spread.astype(np.float32) for spread in self.covariances]
+
+    @property
+    def rough(self) -> Population:
+        return self._probed if self.p > _SMALL else self
 
     @cached_property
     def _probed(self) -> _Probed:
@@ -149,6 +152,10 @@ class _Probed:
     def p(self) -> int:
         return self.exact.p
 
+    @property
+    def rough(self) -> Population:
+        return self
+
     def mean_variances(self) -> Array:
         return self.exact.mean_variances()
 
@@ -160,17 +167,30 @@ class _Probed:
 
     def resolve(self, z: float, theta: Array) -> Resolved:
         spreads, factor = self.exact.factorised(z, theta)
-        substitute = lapack.strtrs if factor.dtype == np.float32 else lapack.dtrtrs
+        substitute = _routine("trtrs", factor)
         back, _ = substitute(factor, self._signs, lower=1, trans=1)
         inner, _ = substitute(factor, np.column_stack([spread @ back for spread in spreads]), lower=1)
         k, size = len(spreads), self._signs.size
         flat = np.stack(np.split(inner, k, axis=1)).reshape(k, -1).astype(np.float64)
-        nothing = np.zeros((k, k, k))
-        return Resolved(flat @ self._signs.ravel() / size, flat @ flat.T / size, nothing[0], nothing)
+        return Resolved(
+            flat @ self._signs.ravel() / size, flat @ flat.T / size, *_mean_forms(spreads, factor, self.exact.means)
+        )
 
     @cached_property
     def _signs(self) -> Array:
         return np.where(np.random.default_rng(0).random((self.p, _PROBES)) < 0.5, -1.0, 1.0)
+
+
+def _routine(name: str, factor: Array) -> Any:
+    """LAPACK's, in the precision of the factor."""
+    return getattr(lapack, ("s" if factor.dtype == np.float32 else "d") + name)
+
+
+def _mean_forms(spreads: Sequence[Array], factor: Array, means: Array) -> tuple[Array, Array]:
+    """MᵀRM/p (K, K) and MᵀRC_aRM/p (K, K, K), at the cost of one product with each C_a."""
+    solved, _ = _routine("potrs", factor)(factor, means.T, lower=1)  # RM
+    curved = np.stack([solved.T @ (spread @ solved) for spread in spreads]).astype(np.float64)
+    return means @ solved / means.shape[1], curved / means.shape[1]
 
 
 def population_of(covariances: Sequence[Array], means: Array) -> Population:
