@@ -65,7 +65,22 @@ def conv(recurrent: float, input: float, filter_size: int, depth: int) -> Any:
     return ntk
 
 
-NETWORKS = {"dense": dense, "conv": conv}
+def explicit(activation: str, weights: float, bias: float, depth: int, kind: str) -> Any:
+    """X ↦ NNGP or NTK of `depth` hidden layers with these variances, and a readout of variance 1 without bias."""
+    dense = stax.Dense(1, W_std=math.sqrt(weights), b_std=math.sqrt(bias))[2]
+    nonlinear = {"relu": stax.Relu, "erf": stax.Erf}[activation]()[2]
+    readout = stax.Dense(1, W_std=1.0)[2]
+
+    def kernel(X: Any) -> Any:
+        state = IDENTITY(X * math.sqrt(X.shape[1]), None)
+        for _ in range(depth):
+            state = nonlinear(dense(state))
+        return getattr(readout(state), kind)
+
+    return kernel
+
+
+NETWORKS = {"dense": dense, "conv": conv, "explicit": explicit}
 
 
 def main() -> None:

@@ -62,6 +62,7 @@ def test_text() -> None:
         ("erf", 0.1, 1.6 / math.pi, 0.4 / math.pi),
     ],
 )
+# covers: [Ling24] Asm. 2.4; [FK20] Lemma 1; [Ling23] Lemma 1
 def test_well_posed_explains_itself(activation: str, recurrent: float, finite: float, infinite: float) -> None:
     verdict = nsd.DEQ(activation, recurrent, 0.8).well_posed
     assert verdict.finite_width.value == pytest.approx(finite)
@@ -79,6 +80,7 @@ def test_well_posed_explains_itself(activation: str, recurrent: float, finite: f
     share=st.floats(0.0, 0.9),
     drive=st.floats(0.05, 20),
 )
+# covers: [Ling24] Eq. (10); [Ling24] Asm. 3.1; [Ling24] Rem. 3.2; slides of [Ling24] Asm. 1
 def test_fixed_variance_solves_its_equation(name: str, share: float, drive: float) -> None:
     """Q = σ_a² E[φ(√q ξ)²] + drive, and the same with the variance in place of the power."""
     limit = 1 / nsd.DEQ(name, 1.0, 1.0).well_posed.infinite_width.value
@@ -172,3 +174,32 @@ def test_a_model_that_cannot_be_written_leaves_no_file(tmp_path: Path) -> None:
     with pytest.raises(nsd.InputError, match="cannot be written to a file"):
         nsd.DEQ(np.tanh, 0.2, 0.8).save(tmp_path / "model.json")
     assert list(tmp_path.iterdir()) == []
+
+
+# covers: [Ling24] Prop. 3.7; [Ling24] Def. 3.6
+def test_variances_of_weights_are_a_part_of_the_activations():
+    """Λ_l = weights_l K_{l−1} + bias_l and T_l = Ġ_l (Λ_l + weights_l T_{l−1}), by the formulas of the relu."""
+    X = np.random.default_rng(0).normal(size=(6, 3))
+    weights, biases = (2.0, 1.5, 0.7), (0.0, 0.3, 0.1)
+    K, T = X @ X.T, np.zeros((6, 6))
+    for weight, bias in zip(weights, biases, strict=True):
+        covariance = weight * K + bias
+        scale = np.sqrt(np.outer(np.diag(covariance), np.diag(covariance)))
+        angle = np.arccos(np.clip(covariance / scale, -1, 1))
+        K = scale * (np.sin(angle) + (np.pi - angle) * np.cos(angle)) / (2 * np.pi)
+        T = (np.pi - angle) / (2 * np.pi) * (covariance + weight * T)
+    net = nsd.Explicit(["relu"] * 3, bias=biases, weights=weights)
+    np.testing.assert_allclose(net.kernel(X, kind="ck"), K, rtol=1e-7)
+    np.testing.assert_allclose(net.kernel(X, kind="ntk"), K + T, rtol=1e-7)
+    assert nsd.Explicit("tanh", weights=1.0) == nsd.Explicit("tanh")
+    for bad, message in (
+        (0.0, r"weights\[0\]=0.0 must be positive"),
+        ([1.0, 2.0], "weights has 2 entries for 3 layers"),
+    ):
+        with pytest.raises(nsd.InputError, match=message):
+            nsd.Explicit(["relu"] * 3, weights=bad)
+
+
+def test_deep_networks_are_described_in_one_line():
+    net = nsd.Explicit(["tanh", *["relu"] * 200], bias=[0.0] + [0.5] * 200)
+    assert str(net) == "Explicit(tanh(x) → 200 × relu(x), bias=[0.0, 200 × 0.5])"

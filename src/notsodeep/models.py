@@ -6,6 +6,7 @@ import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
+from itertools import groupby
 from pathlib import Path
 from typing import Any, ClassVar, cast
 
@@ -148,6 +149,7 @@ def _plain(value: Any) -> Any:
 
 
 @dataclass(frozen=True)
+# covers: [Ling24] Def. 2.1; [Ling24] Asm. 2.2; slides of [Ling24] Asm. 1
 class DEQ(KernelMethods, Description):
     """z* = φ(σ_a A z* + σ_b B x + σ_0 b)/√m with i.i.d. standard weights.
 
@@ -244,8 +246,12 @@ class DEQ(KernelMethods, Description):
 
 
 @dataclass(frozen=True)
+# covers: [Ling24] Def. 3.6; [Ling24] Prop. 3.7
 class Explicit(KernelMethods, Description):
-    """x⁽ˡ⁾ = σ_l(W_l x⁽ˡ⁻¹⁾ + √bias_l b_l)/√m_l, one activation a layer, standard weights.
+    """x⁽ˡ⁾ = σ_l(√weights_l W_l x⁽ˡ⁻¹⁾ + √bias_l b_l)/√m_l, one activation a layer, standard weights.
+
+    The CK is the covariance of a readout with standard weights: the NNGP kernel. The NTK trains all weights, biases
+    and the readout.
 
     Parameters
     ----------
@@ -256,6 +262,9 @@ class Explicit(KernelMethods, Description):
     normalize : float, optional
         Rows enter as normalize·x/‖x‖, and the last hidden layer is multiplied by ‖x‖/normalize, so that
         K(cx, y) = c K(x, y) for c > 0. Rows enter as they are when absent.
+    weights : float or sequence of floats
+        Variance of the weights, of all layers or of each. It is kept as a part of the activations:
+        σ(√w Wx + √b b) = σ'(Wx + √(b/w) b) with σ'(x) = σ(√w x).
 
     Examples
     --------
@@ -265,6 +274,8 @@ class Explicit(KernelMethods, Description):
     2
     >>> print(net.centered(tau0=1.0))
     Explicit(relu(x) - 0.398942 → tanh(x))
+    >>> print(nsd.Explicit(["tanh"], bias=0.5, weights=4.0))
+    Explicit(tanh(2·x), bias=[0.125])
     """
 
     activations: tuple[Activation, ...]
@@ -279,18 +290,18 @@ class Explicit(KernelMethods, Description):
         activations: Sequence[ActivationLike],
         bias: float | Sequence[float] = 0.0,
         normalize: float | None = None,
+        *,
+        weights: float | Sequence[float] = 1.0,
     ) -> None:
         if isinstance(activations, str | Activation) or callable(activations):
             activations = [activations]
         layers = tuple(varying(layer, f"activations[{k}]") for k, layer in enumerate(activations))
         if not layers:
             raise InputError("activations is empty; pass at least one layer")
-        values = list(bias) if isinstance(bias, Sequence) else [bias] * len(layers)
-        if len(values) != len(layers):
-            raise InputError(
-                f"bias has {len(values)} entries for {len(layers)} layers; pass one number, or one a layer"
-            )
-        _set(self, activations=layers, bias=tuple(nonnegative(b, f"bias[{k}]") for k, b in enumerate(values)))
+        biases = [nonnegative(b, f"bias[{k}]") for k, b in enumerate(_each(bias, "bias", len(layers)))]
+        scales = [positive(w, f"weights[{k}]") for k, w in enumerate(_each(weights, "weights", len(layers)))]
+        layers = tuple(phi if w == 1 else phi.stretched(math.sqrt(w)) for phi, w in zip(layers, scales, strict=True))
+        _set(self, activations=layers, bias=tuple(b / w for b, w in zip(biases, scales, strict=True)))
         _set(self, normalize=None if normalize is None else positive(normalize, "normalize"))
 
     def recursion(self, depth: int | None = None) -> Recursion:
@@ -322,8 +333,8 @@ class Explicit(KernelMethods, Description):
         return Explicit(layers, normalize=self.normalize)
 
     def __str__(self) -> str:
-        layers = " → ".join(str(layer) for layer in self.activations)
-        bias = f", bias={list(self.bias)}" if any(self.bias) else ""
+        layers = " → ".join(_runs(self.activations))
+        bias = f", bias=[{', '.join(_runs(self.bias))}]" if any(self.bias) else ""
         radial = "" if self.normalize is None else f", normalize={self.normalize:.6g}"
         return f"Explicit({layers}{bias}{radial})"
 
@@ -336,7 +347,22 @@ class Explicit(KernelMethods, Description):
         return card(title, rows, formula="x_l = σ_l(W_l x_{l−1})/√m", notes=radial)
 
 
+def _runs(values: Sequence[Any]) -> list[str]:
+    """As text; more than three equal ones in a row are counted."""
+    runs = [(text, len(list(equal))) for text, equal in groupby(map(str, values))]
+    return [part for text, times in runs for part in ([f"{times} × {text}"] if times > 3 else [text] * times)]
+
+
+def _each(values: float | Sequence[float], name: str, layers: int) -> Sequence[float]:
+    """One value a layer."""
+    each = values if isinstance(values, Sequence) else [values] * layers
+    if len(each) != layers:
+        raise InputError(f"{name} has {len(each)} entries for {layers} layers; pass one number, or one a layer")
+    return each
+
+
 @dataclass(frozen=True)
+# covers: [FK20] Thm 3
 class ConvDEQ(Description):
     """x = φ((σ_a W∗x + σ_b U∗x₀)/S), the convolutional DEQ of [FK20, §4].
 
@@ -482,6 +508,7 @@ def replace_activation(model: DEQ, phi: Activation) -> DEQ:
     return DEQ(phi, model.recurrent, model.input, model.bias)
 
 
+# covers: [Ling24] Asm. 2.4; [FK20] Lemma 1; [Ling23] Lemma 1
 def _verdict(phi: Activation, recurrent: float) -> Verdict:
     return Verdict(
         Condition("4·recurrent·L²", 4 * recurrent * phi.lipschitz**2),
@@ -489,6 +516,7 @@ def _verdict(phi: Activation, recurrent: float) -> Verdict:
     )
 
 
+# covers: [Ling24] Eq. (10); [Ling24] Asm. 3.1; [Ling24] Rem. 3.2
 def _fixed_variance(model: DEQ, drive: float, centered: bool) -> float:
     recurrent = model.recurrent
     # a constant does not change the variance, but a small variance would cancel against its square
