@@ -1,54 +1,63 @@
-"""Write docs/gallery.md and its pictures from what `notsodeep reproduce` left behind: python -m docs.gallery OUT."""
+"""Write docs/gallery.md from the results of `notsodeep reproduce`: python -m docs.gallery OUT.
+
+The record and the picture of each entry are copied to docs/gallery/; the page is written from all records there, so
+entries that are not in OUT stay.
+"""
 
 from __future__ import annotations
 
 import json
-import re
 import shutil
 import sys
 from pathlib import Path
 from typing import Any
 
+from notsodeep.papers.registry import ENTRIES
+
 DOCS = Path(__file__).resolve().parent
 HEAD = """# Gallery
 
-Figures and tables of the papers, redone by `notsodeep reproduce NAME`, and some of ours. Each says what the paper, or
-our theory, claims, what was measured here, and whether the two agree; where they do not, why. This page is written by
-`python -m docs.gallery out/papers`, which keeps the entries that are not there; [theory](theory.md) lists the papers.
+Figures and tables of the papers, redone by `notsodeep reproduce NAME`, and some of ours. A verdict has two parts.
+*The claim* of the paper, or of our theory, holds, holds in part, does not hold, or our run cannot tell. *A printed
+number* is within our 95 % interval, or off, and we say by how much and why. This page is written by
+`python -m docs.gallery out/papers` from the records in `docs/gallery`; [theory](theory.md) lists the papers,
+[coverage](coverage.md) all their statements.
 """
-ROW = re.compile(r"^\| \[(?P<name>[^]]+)\]\(#.*\|$", re.MULTILINE)
+ANSWERS = {"claim": {True: "holds", False: "does not hold"}, "number": {True: "within", False: "off"}}
 
 
 def write(out: Path, docs: Path = DOCS) -> Path:
-    """Write the page and copy the pictures of every finished entry below `out`; of others, keep what the page says."""
-    page, pictures = docs / "gallery.md", docs / "gallery"
-    rows, entries = _present(page)
-    pictures.mkdir(parents=True, exist_ok=True)
+    """Copy records and pictures of every finished entry below `out`, and write the page from all records."""
+    store = docs / "gallery"
+    store.mkdir(parents=True, exist_ok=True)
     for path in sorted(out.glob("*/verdict.json")):
         record = json.loads(path.read_text(encoding="utf-8"))
-        name, figure = record["name"], path.parent / "figure.png"
-        if figure.is_file():
-            shutil.copy(figure, pictures / f"{name}.png")
-        rows[name], entries[name] = _row(record), _entry(record, figure.is_file())
-    for picture in pictures.iterdir():
-        if not any(f"(gallery/{picture.name})" in text for text in entries.values()):
+        text = json.dumps(record, indent=1, ensure_ascii=False) + "\n"
+        (store / f"{record['name']}.json").write_text(text, encoding="utf-8")
+        if (path.parent / "figure.png").is_file():
+            shutil.copy(path.parent / "figure.png", store / f"{record['name']}.png")
+    records = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(store.glob("*.json"))]
+    names = {record["name"] for record in records}
+    for picture in store.glob("*.png"):
+        if picture.stem not in names:
             picture.unlink()
-    overview = ["| entry | where | verdict |", "|:--|:--|:--|", *(rows[name] for name in sorted(rows)), ""]
-    parts = [HEAD, *(["\n".join(overview)] if rows else []), *(entries[name] for name in sorted(entries))]
+    table = [
+        "| entry | where | the claim | printed numbers | finding |",
+        "|:--|:--|:--|:--|:--|",
+        *map(_row, records),
+        "",
+    ]
+    parts = [HEAD, *(["\n".join(table)] if records else [])]
+    parts += [_entry(record, (store / f"{record['name']}.png").is_file()) for record in records]
+    page = docs / "gallery.md"
     page.write_text("\n".join(parts), encoding="utf-8")
     return page
 
 
-def _present(page: Path) -> tuple[dict[str, str], dict[str, str]]:
-    """Rows of the table and entries that the page has now."""
-    text = page.read_text(encoding="utf-8") if page.is_file() else ""
-    rows = {found["name"]: found[0] for found in ROW.finditer(text)}
-    entries = {part.partition("\n")[0]: f"## {part.rstrip()}\n" for part in text.split("\n## ")[1:]}
-    return rows, entries
-
-
 def _row(record: dict[str, Any]) -> str:
-    return f"| [{record['name']}](#{record['name']}) | {_cell(record['paper'])} | {_cell(record['verdict'])} |"
+    name = record["name"]
+    cells = (record["paper"], record["claim"], record["numbers"], record["finding"])
+    return f"| [{name}](#{name}) | " + " | ".join(_cell(cell) for cell in cells) + " |"
 
 
 def _entry(record: dict[str, Any], has_figure: bool) -> str:
@@ -57,25 +66,37 @@ def _entry(record: dict[str, Any], has_figure: bool) -> str:
     lines = [f"## {name}", "", f"{record['paper']}: {title}", ""]
     if has_figure:
         lines += [f"![{name}: {title}](gallery/{name}.png)", ""]
+    if record["quick"]:
+        lines += ["**A quick run with small sizes: it shows that all works, and proves nothing.**", ""]
+    if name in ENTRIES and record.get("revision", 1) < ENTRIES[name].revision:
+        lines += [
+            "**This is the stored run of an earlier version of the entry; the present one has not been run in full.**"
+        ]
+        lines += [""]
     lines += [
         f"- **{claimed_by.capitalize()} says:** {record['paper_says']}",
         f"- **We measure:** {record['we_measure']}",
+        f"- **The claim** {record['claim']}. **Printed numbers:** {record['numbers']}.",
+        "",
     ]
-    lines += [f"- **Verdict:** {record['verdict']}"]
-    for check in record.get("checks", []):
-        if not check["agrees"]:
-            why = f"; {check['why']}" if check["why"] else ""
-            lines += [f"    - {check['what']}: {claimed_by} {check['paper']}, here {check['measured']}{why}"]
+    if record["checks"]:
+        lines += [f"| | | {claimed_by} | here | | why, if not |", "|:--|:--|:--|:--|:--|:--|"]
+        for check in record["checks"]:
+            kind = check.get("kind", "claim")
+            answer = "cannot tell" if check["agrees"] is None else ANSWERS[kind][check["agrees"]]
+            why = "" if check["agrees"] and kind == "claim" else check["why"]
+            cells = (kind, check["what"], check["paper"], check["measured"], answer, why)
+            lines += ["| " + " | ".join(_cell(cell) for cell in cells) + " |"]
+        lines += [""]
     if record.get("assumptions"):
         chosen = "What was chosen:" if claimed_by == "theory" else "What the paper leaves open, and what was chosen:"
-        lines += ["", chosen, ""]
-        lines += [f"- {text}" for text in record["assumptions"]]
+        lines += [chosen, "", *(f"- {text}" for text in record["assumptions"]), ""]
     trials = record.get("trials", {}).get("total")
     if trials is not None:
         counted = f"{trials} trial{'s' if trials != 1 else ''}"
         command = f"notsodeep reproduce {name}{' --quick' if record['quick'] else ''}"
-        lines += ["", f"*{counted}; again with* `{command}`"]
-    return "\n".join([*lines, ""])
+        lines += [f"*{counted}; again with* `{command}`", ""]
+    return "\n".join(lines)
 
 
 def _cell(text: str) -> str:

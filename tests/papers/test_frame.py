@@ -24,7 +24,7 @@ from notsodeep.cli import main
 from notsodeep.papers import registry
 from notsodeep.papers import run as running
 from notsodeep.papers.entry import Check, Entry, Judgement
-from notsodeep.papers.summary import curve, mean, slope
+from notsodeep.papers.summary import curve, mean, one_more, slope
 from notsodeep.papers.trials import Trials
 
 pytest.importorskip("matplotlib")
@@ -153,21 +153,21 @@ def test_tables_and_json_say_the_same(tmp_path: Path) -> None:
 
 def test_a_wrong_measurement_is_not_called_agreement(tmp_path: Path) -> None:
     wrong = running.reproduce(example(lambda x, seed: {"square": x**3}), tmp_path)
-    assert wrong["verdict"] == "disagrees"
+    assert (wrong["verdict"], wrong["claim"]) == ("claim does not hold", "does not hold")
     assert wrong["because"] == "squares: paper x², here found"
 
 
 def test_a_quick_run_says_so_and_never_replaces_a_full_one(tmp_path: Path) -> None:
     quick = running.reproduce(example(square), tmp_path, quick=True)
     assert quick["quick"] is True
-    assert quick["verdict"] == "agrees (quick: small sizes, no proof)"
+    assert quick["verdict"] == "claim holds (quick: small sizes, no proof)"
     full = running.reproduce(example(square), tmp_path)
-    assert full["verdict"] == "agrees"
+    assert full["verdict"] == "claim holds"
     assert full["trials"] == {"total": 4, "measured": 2, "reused": 2}
     with pytest.raises(nsd.InputError, match="holds the full run of example"):
         running.reproduce(example(square), tmp_path, quick=True)
     (record,) = running.collect(tmp_path)
-    assert record["verdict"] == "agrees"
+    assert record["verdict"] == "claim holds"
     assert len(record["rows"]) == 4
 
 
@@ -184,6 +184,35 @@ def test_progress_is_told(tmp_path: Path) -> None:
     steps: list[tuple[int, int]] = []
     running.reproduce(example(square), tmp_path, progress=lambda done, total: steps.append((done, total)))
     assert steps == [(k, 4) for k in range(5)]
+
+
+# --- verdicts ---------------------------------------------------------------------------------
+
+
+def test_claims_and_numbers_are_told_apart() -> None:
+    claims = [Check("a", "", "", agrees) for agrees in (True, False, None)]
+    words = {
+        (0,): "holds",
+        (1,): "does not hold",
+        (2,): "cannot tell",
+        (0, 1): "holds in part",
+        (0, 2): "holds",
+        (): "cannot tell",
+    }
+    for chosen, claim in words.items():
+        assert Judgement("", "", [claims[k] for k in chosen]).claim == claim
+    numbers = [Check.number("x", 1.0, 0.5, 0.7), Check.number("x", 1.0, 0.9, 1.2)]
+    both = Judgement("", "", [claims[0], *numbers])
+    assert (both.claim, both.numbers) == ("holds", "1 of 2 within our interval")
+    assert both.verdict == "claim holds; numbers: 1 of 2 within our interval"
+    assert "off by -0.30" in both.because
+
+
+@given(st.floats(0.1, 100), st.floats(0, 10), st.integers(0, 3))
+def test_a_printed_number_is_within_or_off(center: float, half: float, digits: int) -> None:
+    rounded = round(center, digits)
+    assert Check.number("x", rounded, center - half, center + half, digits=digits).agrees
+    assert not Check.number("x", center + half + 1.01, center - half, center + half, digits=digits).agrees
 
 
 # --- intervals -------------------------------------------------------------------------------
@@ -214,6 +243,7 @@ def test_curves_are_means_at_each_place() -> None:
     assert places == [10, 20]
     assert [estimate.value for estimate in estimates] == [11, 21]
     assert math.isnan(mean([1.0]).half)
+    assert one_more([1.0, 2.0, 3.0]).half == pytest.approx(2 * mean([1.0, 2.0, 3.0]).half)
     assert str(mean([1.0])) == "1"
     for call in (lambda: mean([]), lambda: slope([1, 1, 1], [1, 2, 3])):
         with pytest.raises(nsd.InputError):
@@ -266,7 +296,7 @@ def test_the_command_runs_entries(
     assert record == json.loads((tmp_path / "example" / "verdict.json").read_text())
     assert call("reproduce", "all", "--out", str(tmp_path)) == 0
     text = capsys.readouterr().out
-    assert "verdict      agrees" in text
+    assert "claim        holds" in text
     assert "4 were there already" in text
     assert "all of it on one page" in text
     assert (tmp_path / "summary.json").is_file()

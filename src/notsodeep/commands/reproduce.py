@@ -73,7 +73,8 @@ def _print(record: dict[str, Any], out: Path) -> None:
     lines = [
         (f"{claimed_by} says", record["paper_says"]),
         ("we measure", record["we_measure"]),
-        ("verdict", record["verdict"]),
+        ("claim", f"{record['claim']} (quick: small sizes, no proof)" if record["quick"] else record["claim"]),
+        ("numbers", record["numbers"]),
     ]
     for check in record["checks"]:
         if not check["agrees"]:

@@ -18,40 +18,82 @@ Row: TypeAlias = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Check:
-    """One statement of the paper, and our result.
+    """One claim of the paper with our evidence, or one printed number with ours; see :meth:`number`.
 
     Attributes
     ----------
     what : str
     paper, measured : str
         Both as text, with units and intervals.
-    agrees : bool
+    agrees : bool or None
+        Whether the claim holds, or the printed number lies within our interval; None where this run cannot tell.
     why : str
         The reason for a disagreement, if known.
+    kind : {"claim", "number"}
     """
 
     what: str
     paper: str
     measured: str
-    agrees: bool
+    agrees: bool | None
     why: str = ""
+    kind: str = "claim"
+
+    @staticmethod
+    def number(
+        what: str, printed: float, low: float, high: float, *, digits: int = 2, unit: str = "", why: str = ""
+    ) -> Check:
+        """A printed number against our interval; rounding of its last digit is allowed for.
+
+        Examples
+        --------
+        >>> Check.number("accuracy", 59.77, 58.8, 60.7, unit=" %").measured
+        '58.80 to 60.70 %'
+        >>> off = Check.number("norm", 0.26, 0.35, 0.36)
+        >>> off.agrees, off.measured
+        (False, '0.35 to 0.36: off by +0.09 (36 %)')
+        """
+        half = 0.5 * 10.0**-digits
+        within = low - half <= printed <= high + half
+        text = f"{low:.{digits}f} to {high:.{digits}f}{unit}"
+        if not within:
+            gap = (low if printed < low else high) - printed
+            text += f": off by {gap:+.{digits}f}{unit}" + (f" ({abs(gap / printed):.0%})" if printed else "")
+            text = text.replace("%)", " %)")
+        return Check(what, f"{printed:.{digits}f}{unit}", text, within, why, "number")
 
 
 @dataclass(frozen=True)
 class Judgement:
-    """All checks of an entry, with a summary in two sentences."""
+    """What the paper says, what we measure, all claims and printed numbers, and the finding in a few words."""
 
     paper: str
     measured: str
     checks: Sequence[Check]
+    finding: str = ""
+
+    @property
+    def claim(self) -> str:
+        """``holds``, ``holds in part``, ``does not hold`` or ``cannot tell``."""
+        known = [check.agrees for check in self._of("claim") if check.agrees is not None]
+        if not known:
+            return "cannot tell"
+        if all(known):
+            return "holds"
+        return "holds in part" if any(known) else "does not hold"
+
+    @property
+    def numbers(self) -> str:
+        """How many of the printed numbers lie within our intervals."""
+        known = [check.agrees for check in self._of("number") if check.agrees is not None]
+        if not known:
+            return "none to compare"
+        return f"{sum(known)} of {len(known)} within our interval"
 
     @property
     def verdict(self) -> str:
-        """``agrees``, ``agrees in part`` or ``disagrees``."""
-        kept = sum(check.agrees for check in self.checks)
-        if kept == len(self.checks):
-            return "agrees"
-        return "agrees in part" if kept else "disagrees"
+        """Both, in one line."""
+        return f"claim {self.claim}" + (f"; numbers: {self.numbers}" if any(self._of("number")) else "")
 
     @property
     def because(self) -> str:
@@ -61,6 +103,9 @@ class Judgement:
             for check in self.checks
             if not check.agrees
         )
+
+    def _of(self, kind: str) -> list[Check]:
+        return [check for check in self.checks if check.kind == kind]
 
 
 @dataclass(frozen=True)

@@ -1,11 +1,13 @@
-"""[FK20] Figure 1: kernels of finite depth against the kernel of the equilibrium."""
+"""[FK20] Figure 1: the NTK freezes with depth, the DEQ-NTK approaches its limit."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
+from scipy import linalg
 
 from notsodeep.models import DEQ, Explicit
 from notsodeep.papers.entry import Check, Entry, Judgement, Row, Settings, select
@@ -16,109 +18,142 @@ from notsodeep.report.style import COLORS
 
 __all__ = ["ENTRIES"]
 
-VARIANCES = (0.6, 0.4, 0.0)  # σ_a², σ_b², σ_0²
-LABELS = {"deq": "finite-depth DEQ-NTK", "plain": "finite-depth NTK", "exact": "DEQ-NTK, exact"}
+BIAS = 0.1  # of the DEQ; its input weights have the rest of the NTK's bias
+RIDGE = 1e-3  # ε, in units of Θ(x, x)/n
+LABELS = {"deq": "DEQ-NTK of this depth", "plain": "NTK of this depth", "exact": "DEQ-NTK, limit"}
+CLASSES = 10
+CHANCE = 1 / CLASSES
 TOLERATED = 0.01
-ROUNDING = 1e-12  # relative to the largest eigenvalue: smaller ones cannot be distinguished from zero and are left out
 
 
-def plan(train: int, test: int, depths: Sequence[int], draws: int) -> Iterator[Settings]:
-    """Draw by draw; depth 0 stands for the equilibrium."""
+def plan(train: int, test: int, variances: Sequence[float], depths: Sequence[int], draws: int) -> Iterator[Settings]:
+    """Draw by draw, so that a stopped run has all curves; all depths are one trial."""
     for seed in range(draws):
-        yield {"network": "exact", "depth": 0, "train": train, "test": test, "seed": seed}
-        for network in ("deq", "plain"):
-            for depth in depths:
-                yield {"network": network, "depth": depth, "train": train, "test": test, "seed": seed}
+        for recurrent in variances:
+            yield {"recurrent": recurrent, "depths": list(depths), "train": train, "test": test, "seed": seed}
 
 
-def measure(network: str, depth: int, train: int, test: int, seed: int) -> dict[str, Any]:
-    """Test accuracy of kernel regression without ridge on one-hot targets 0.9 and −0.1."""
+# covers: [FK20] Thm 1
+def measure(recurrent: float, depths: Sequence[int], train: int, test: int, seed: int) -> dict[str, Any]:
+    """Test accuracy of kernel regression at every depth and in the limit, and how many classes the NTK predicts."""
     part = split("cifar10", train, test, seed).parts
     X, X_test = (rows.astype(np.float64) for rows in (part.X, part.X_test))
-    X /= np.linalg.norm(X, axis=1, keepdims=True)
-    X_test /= np.linalg.norm(X_test, axis=1, keepdims=True)
-    targets = np.eye(10)[part.labels] - 0.1
+    X, X_test = (rows / np.linalg.norm(rows, axis=1, keepdims=True) for rows in (X, X_test))
+    targets = np.eye(CLASSES)[part.labels] - 1 / CLASSES
 
-    def kernel(X: Any, Y: Any = None) -> Any:
-        if network == "plain":
-            return Explicit(["normalized_relu"] * depth).kernel(X, Y, kind="ntk")
-        return DEQ("normalized_relu", *VARIANCES).kernel(X, Y, kind="ntk_injected", depth=depth or None)
+    def predicted(network: str, depth: int | None) -> Any:
+        kernel, cross = tangent(network, recurrent, depth, X), tangent(network, recurrent, depth, X_test, X)
+        kernel[np.diag_indices(train)] += RIDGE * np.mean(np.diag(kernel)) / train
+        scores = cross @ linalg.cho_solve(linalg.cho_factor(kernel, overwrite_a=True), targets)
+        return np.argmax(scores, axis=1)
 
-    values, vectors = np.linalg.eigh(kernel(X))
-    kept = values > ROUNDING * values[-1]
-    coefficients = vectors[:, kept] @ ((vectors[:, kept].T @ targets) / values[kept, None])
-    found = np.argmax(kernel(X_test, X) @ coefficients, axis=1)
+    found = {network: [predicted(network, depth) for depth in depths] for network in ("deq", "plain")}
     return {
-        "accuracy": float(np.mean(found == part.labels_test)),
-        "condition": float(values[-1] / values[kept][0]),
-        "rank": int(kept.sum()),
+        **{name: [float(np.mean(one == part.labels_test)) for one in each] for name, each in found.items()},
+        "exact": float(np.mean(predicted("deq", None) == part.labels_test)),
+        "plain_classes": [len(np.unique(one)) for one in found["plain"]],
     }
 
 
+def tangent(network: str, recurrent: float, depth: int | None, X: Any, Y: Any = None) -> Any:
+    """Θ⁽ᴸ⁾ of [FK20, Eq. (6)]; without injection, σ_U² = 0 and σ_b² = 1 − σ_W²; depth None is the limit of the DEQ."""
+    rest = 1 - recurrent
+    if network == "deq":
+        return DEQ("normalized_relu", recurrent, rest - BIAS, BIAS).kernel(X, Y, kind="ntk_injected", depth=depth)
+    assert depth is not None
+    later = depth - 1  # the first layer sees x without bias; the readout has weights σ_W² and a bias
+    net = Explicit(["normalized_relu"] * depth, bias=[0.0] + [rest] * later, weights=[1.0] + [recurrent] * later)
+    return recurrent * net.kernel(X, Y, kind="ntk") + rest
+
+
+def rows_by_depth(rows: Sequence[Row]) -> list[dict[str, Any]]:
+    """One row a draw, variance, network and depth; depth 0 is the limit."""
+    flat = []
+    for row in rows:
+        place = {"recurrent": row["recurrent"], "seed": row["seed"]}
+        flat.append({**place, "network": "exact", "depth": 0, "accuracy": row["exact"]})
+        for network in ("deq", "plain"):
+            for depth, accuracy in zip(row["depths"], row[network], strict=True):
+                flat.append({**place, "network": network, "depth": depth, "accuracy": accuracy})
+    return flat
+
+
+def frozen_at(rows: Sequence[Row]) -> int | None:
+    """The least depth from which on the NTK predicts one class only, in every draw; None if it never does."""
+    depths = rows[0]["depths"]
+    single = [all(row["plain_classes"][k] == 1 for row in rows) for k in range(len(depths))]
+    from_here = [all(single[k:]) for k in range(len(depths))]
+    return depths[from_here.index(True)] if any(from_here) else None
+
+
 def judge(rows: Sequence[Row]) -> Judgement:
-    """Deep unrolled DEQ-NTKs agree with the exact one; deep NTKs degenerate."""
-    deepest = max(row["depth"] for row in rows)
-    deq, plain = (_minus_exact(rows, network, deepest) for network in ("deq", "plain"))
-    exact = mean([100 * row["accuracy"] for row in select(rows, network="exact")])
-    checks = [
+    """The deep NTK is at chance, the deep DEQ-NTK at its limit, and freezing takes more depth for a larger σ_W²."""
+    flat, checks, words = rows_by_depth(rows), [], []
+    deepest, freezes = max(row["depth"] for row in flat), []
+    for recurrent in sorted({row["recurrent"] for row in rows}):
+        part, own = select(flat, recurrent=recurrent), select(rows, recurrent=recurrent)
+        plain = mean([row["accuracy"] for row in select(part, network="plain", depth=deepest)])
+        exact = mean([row["accuracy"] for row in select(part, network="exact")])
+        gap = mean([row["deq"][-1] - row["exact"] for row in own])
+        freezes.append(frozen_at(own))
+        checks += [
+            Check(
+                f"σ_W² = {recurrent:g}: NTK of depth {deepest}",
+                "frozen, at chance",
+                f"accuracy {_percent(plain)}, one class predicted from depth {freezes[-1]} on",
+                freezes[-1] is not None and not plain.low > CHANCE + 0.02,
+            ),
+            Check(
+                f"σ_W² = {recurrent:g}: DEQ-NTK of depth {deepest}",
+                "has reached its limit",
+                f"{_percent(gap)[:-2]} points from the limit {_percent(exact)}",
+                abs(gap.value) <= TOLERATED,
+            ),
+        ]
+        words.append(f"σ_W² = {recurrent:g}: NTK {_percent(plain)}, DEQ-NTK {_percent(exact)}")
+    known = [depth for depth in freezes if depth is not None]
+    checks.append(
         Check(
-            f"DEQ-NTK of depth {deepest}",
-            "as the equilibrium's",
-            f"{_points(deq)} points from it",
-            abs(deq.value) <= TOLERATED,
-        ),
-        Check(
-            f"NTK without injection of depth {deepest}",
-            "below the DEQ-NTK",
-            f"{_points(plain)} points from it",
-            plain.high < 0,
-            "not tested, but likely: with depth the entries of this kernel off the diagonal tend to one constant and "
-            "those on it to another; the contrast between samples fades slowly, and regression without ridge makes up "
-            "for it",
-        ),
-    ]
+            "a larger σ_W² takes more depth to freeze",
+            "it does",
+            f"frozen from depth {', '.join(map(str, freezes))} on",
+            len(known) == len(freezes) and all(a < b for a, b in pairwise(known)),
+        )
+    )
     return Judgement(
-        "with depth the DEQ-NTK converges to its equilibrium, while the NTK without input injection degenerates",
-        f"accuracy of the exact DEQ-NTK {exact} %; at depth {deepest} the finite DEQ-NTK differs by {_points(deq)}, "
-        f"the NTK by {_points(plain)} points",
+        "with depth the NTK freezes and its accuracy falls to chance, later for a larger σ_W², while the DEQ-NTK "
+        "stabilises",
+        f"at depth {deepest}: " + "; ".join(words),
         checks,
+        finding=f"NTK frozen from depth {', '.join(map(str, freezes))} on; DEQ-NTK at its limit",
     )
 
 
-def _points(estimate: Estimate) -> Estimate:
-    return Estimate(100 * estimate.value, 100 * estimate.half)
-
-
-def _minus_exact(rows: Sequence[Row], network: str, depth: int) -> Estimate:
-    """Difference in accuracy on the same draws."""
-    exact = {row["seed"]: row["accuracy"] for row in select(rows, network="exact")}
-    return mean([row["accuracy"] - exact[row["seed"]] for row in select(rows, network=network, depth=depth)])
+def _percent(estimate: Estimate) -> str:
+    half = "" if np.isnan(estimate.half) else f" ± {100 * estimate.half:.1f}"
+    return f"{100 * estimate.value:.1f}{half} %"
 
 
 def draw(plt: Any, rows: Sequence[Row]) -> Any:
-    """Accuracy against depth with 95 % intervals over draws, and how ill-conditioned the kernels are."""
-    figure, (left, right) = plt.subplots(1, 2, figsize=(10.6, 4.6), layout="constrained")
-    finite = [{**row, "percent": 100 * row["accuracy"]} for row in rows if row["depth"]]
-    exact = mean([100 * row["accuracy"] for row in select(rows, network="exact")])
-    depths = sorted({row["depth"] for row in finite})
-    half = 0.0 if np.isnan(exact.half) else exact.half
-    left.axhline(exact.value, color=COLORS["theory"], label=LABELS["exact"])
-    band = (exact.value - half, exact.value + half)
-    left.fill_between([depths[0], depths[-1]], *band, color=COLORS["theory"], alpha=0.15, lw=0)
-    for network, color, marker in (("deq", "implicit", "o"), ("plain", "explicit", "s")):
-        one = select(finite, network=network)
-        look = {"color": COLORS[color], "marker": marker, "label": LABELS[network]}
-        plot_curve(left, one, "percent", "depth", **look)
-        plot_curve(right, one, "condition", "depth", **look)
-    right.axhline(np.mean([row["condition"] for row in select(rows, network="exact")]), color=COLORS["theory"])
-    for axis in (left, right):
-        size_axis(axis, finite, "depth", "depth")
-    left.set(
-        ylabel="test accuracy, %", title=f"CIFAR-10, {rows[0]['train']} training and {rows[0]['test']} test images"
+    """Accuracy against depth with 95 % intervals over draws, one panel a variance."""
+    variances = sorted({row["recurrent"] for row in rows})
+    figure, axes = plt.subplots(
+        1, len(variances), figsize=(4.4 * len(variances), 4.4), layout="constrained", sharey=True
     )
-    right.set(yscale="log", ylabel="condition number of the kernel", title="what the solver sees")
-    left.set_xlim(depths[0] / 1.2, depths[-1] * 1.2)
-    figure.legend(*left.get_legend_handles_labels(), loc="outside lower center", ncols=3)
+    for axis, recurrent in zip(np.atleast_1d(axes), variances, strict=True):
+        flat = [{**row, "percent": 100 * row["accuracy"]} for row in rows_by_depth(select(rows, recurrent=recurrent))]
+        finite = [row for row in flat if row["depth"]]
+        limit = mean([row["percent"] for row in select(flat, network="exact")])
+        axis.axhline(limit.value, color=COLORS["theory"], label=LABELS["exact"])
+        axis.axhline(100 * CHANCE, color=COLORS["ink"], lw=1, ls=":", label="chance")
+        for network, color, marker in (("deq", "implicit", "o"), ("plain", "explicit", "s")):
+            look = {"color": COLORS[color], "marker": marker, "label": LABELS[network]}
+            plot_curve(axis, select(finite, network=network), "percent", "depth", **look)
+        size_axis(axis, finite, "depth", "depth")
+        axis.set_title(rf"$\sigma_W^2$ = {recurrent:g}, $\sigma_b^2$ = {1 - recurrent:g}")
+        axis.set_ylim(0, None)
+    axes[0][0].set_ylabel("test accuracy, %")
+    figure.legend(*axes[0][0].get_legend_handles_labels(), loc="outside lower center", ncols=4)
     return figure
 
 
@@ -126,20 +161,25 @@ ENTRIES = (
     Entry(
         name="fk20-fig1",
         paper="[FK20] Figure 1",
-        title="Kernels of finite depth against the kernel of the equilibrium",
+        title="With depth the NTK freezes and the DEQ-NTK reaches its limit",
+        revision=2,  # with bias
         plan=plan,
         measure=measure,
         judge=judge,
         draw=draw,
-        quick={"train": 300, "test": 100, "depths": (1, 4, 16, 64), "draws": 3},
-        full={"train": 1000, "test": 100, "depths": (1, 2, 4, 8, 16, 32, 64, 128), "draws": 20},
+        quick={"train": 300, "test": 100, "variances": (0.25, 0.5, 0.75), "depths": (1, 4, 16, 64, 200), "draws": 3},
+        full={
+            "train": 1000,
+            "test": 100,
+            "variances": (0.25, 0.5, 0.75),
+            "depths": (1, 2, 5, 10, 15, 20, 30, 50, 75, 100, 150, 200),
+            "draws": 20,
+        },
         assumptions=(
-            "σ_W² = 0.6, σ_U² = 0.4, σ_b² = 0, one of the settings of Table 2; the figure's own are not known here",
-            "the NTK without injection is that of d layers of √2·relu",
-            "raw pixels, each image divided by its norm; one-hot targets 0.9 and −0.1, no ridge",
-            "the figure is read as saying that the NTK gets worse than the DEQ-NTK as it gets deeper",
-            f"eigenvalues below {ROUNDING:g} of the largest, which rounding hides, are left out of the inverse",
+            "σ_W² = 0.25, 0.5 and 0.75; the depths are ours",
+            f"the ridge is ε Θ(x, x)/n with ε = {RIDGE:g}, whose value the paper leaves open",
             "new training and test images in every draw; differences are taken draw by draw",
+            "frozen means that one class is predicted for all test images, in every draw; the accuracy is its share",
         ),
     ),
 )

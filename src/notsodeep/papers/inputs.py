@@ -15,15 +15,18 @@ from notsodeep import data as datasets
 from notsodeep.checks import InputError
 from notsodeep.highdim import Mixture, Statistics, estimate_statistics
 
-__all__ = ["draw", "fingerprint", "labelled", "six_and_eight", "split", "two_classes"]
+__all__ = ["VGG", "draw", "fingerprint", "labelled", "six_and_eight", "split", "two_classes"]
+
+VGG = "cifar10-vgg"
+"""The features of :mod:`notsodeep.papers.vgg`, in the place of a data set's name."""
 
 Array: TypeAlias = NDArray[Any]
 
 
 def two_classes(p: int) -> Mixture:
-    """μ_a = 8 e_a and C_a = (1 + 8(a − 1)/√p) I for a = 1, 2, in equal parts."""
+    """μ_1 = 8 e_1, μ_2 = 8 e_9 and C_a = (1 + 8(a − 1)/√p) I, in equal parts."""
     means = np.zeros((2, p))
-    means[0, 0] = means[1, 1] = 8.0
+    means[0, 0] = means[1, 8] = 8.0
     return Mixture(means, [1.0, 1 + 8 / math.sqrt(p)], [0.5, 0.5])
 
 
@@ -74,6 +77,10 @@ def draw(data: str, n: int, seed: int, features: int | None = None, *, unit: boo
 @lru_cache(maxsize=2)
 def labelled(source: str) -> tuple[datasets.Data, Array]:
     """A data set by name or file, its classes numbered, and their names."""
+    if source == VGG:
+        from notsodeep.papers import vgg
+
+        return vgg.features().numbered()
     return datasets.load(source).numbered()
 
 
@@ -84,6 +91,8 @@ def split(source: str, train: int | None, test: int | None, seed: int) -> datase
 
 def fingerprint(source: str) -> str:
     """What tells two contents of a file apart; nothing for a named data set, whose content is fixed."""
+    if source == VGG:
+        return ""
     if datasets.canonical(source.partition(":")[0]) is not None or not Path(source).is_file():
         return ""
     with open(source, "rb") as file:

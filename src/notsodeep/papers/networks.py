@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from functools import lru_cache
 from typing import Any
 
 from notsodeep.activations import activation
 from notsodeep.checks import choice
+from notsodeep.gaussian import moments
 from notsodeep.matching import match
 from notsodeep.models import DEQ, Explicit
 
@@ -14,44 +16,48 @@ __all__ = ["LABELS", "TOLERANCE", "build", "describe"]
 
 RECURRENT, INPUT = 0.2, 0.8
 TOLERANCE = 1e-4  # tolerance of the equilibrium, usual in the training of DEQs
-LEAK = 0.2  # of the network that is not designed
 LABELS = {
     "deq": "DEQ",
     "matched": "explicit, designed",
-    "tangent": "explicit, designed for the NTK",
-    "unmatched": "explicit, not designed",
-    "tanh": "Tanh network",
-    "relu": "ReLU network",
+    "theirs": "explicit, the paper's competitor",
+    "fair": "explicit, centred competitor",
 }
 
 
 @lru_cache(maxsize=16)
-def describe(name: str, phi: str) -> DEQ | Explicit:
-    """One of the six for inputs with τ0 = 1; explicit ones are as deep as the one designed for the DEQ.
+def describe(name: str, phi: str, drive: float = INPUT) -> DEQ | Explicit:
+    """One of the four for inputs with τ0 = 1; explicit ones are as deep as the one designed for the DEQ.
 
-    ``matched`` has the CK of the DEQ, which decides if only the readout is trained; ``tangent`` has its NTK, which
-    decides if all weights are trained and move little. ``unmatched`` has activations of the designed family with usual
-    parameters: max(x, x/5), or clip(x, −1, 1).
+    The competitors keep the activation of the DEQ. ``theirs`` are those of the paper's scripts: two relu layers that
+    subtract their constants inside the relu, relu(√0.8 Wx − √0.2/√2π) and relu(Wy − τ1/√2π), or one layer
+    tanh(√drive Wx). ``fair`` has layers of the plain activation, centred.
     """
     choice(name, LABELS, "network")
     deq = DEQ(phi, RECURRENT, INPUT)
     if name == "deq":
         return deq.centered(1.0)
-    designed = match(deq, tau0=1.0)
+    designed = match(deq, tau0=1.0).network
     if name == "matched":
-        return designed.network
-    if name == "tangent":
-        return match(deq, tau0=1.0, kind="ntk").network
-    everyday = activation("leaky_relu", a=1.0, b=LEAK) if designed.family == "leaky_relu" else activation("hard_tanh")
-    layer = everyday if name == "unmatched" else activation(name)
-    return Explicit([layer] * designed.depth).centered(1.0)
+        return designed
+    if name == "fair":
+        return Explicit([phi] * designed.depth).centered(1.0)
+    if phi != "relu":
+        return Explicit([activation(phi).stretched(math.sqrt(drive))])
+    first = _late_relu(math.sqrt(INPUT), math.sqrt(RECURRENT / (2 * math.pi)))
+    tau = math.sqrt(moments(first, 1.0).power)
+    return Explicit([first, _late_relu(1.0, tau / math.sqrt(2 * math.pi))])
 
 
-def build(name: str, phi: str, in_features: int, width: int, classes: int, seed: int) -> Any:
+def _late_relu(slope: float, threshold: float) -> Any:
+    """relu(slope·x − threshold)."""
+    return activation("piecewise_linear", kinks=[threshold / slope], slopes=[0.0, slope])
+
+
+def build(name: str, phi: str, in_features: int, width: int, classes: int, seed: int, drive: float = INPUT) -> Any:
     """The same as a PyTorch network with random weights."""
     from notsodeep import nn
 
-    model = describe(name, phi)
+    model = describe(name, phi, drive)
     if isinstance(model, DEQ):
         return nn.DEQNet(model, in_features, width, classes, tol=TOLERANCE, seed=seed)
     return nn.ExplicitNet(model, in_features, width, classes, seed=seed)

@@ -26,17 +26,17 @@ def page(records: Sequence[Mapping[str, Any]], entries: Sequence[Entry], out: Pa
     )
     if quick:
         text += "\n\n**These are quick runs with small sizes: they show that all works, and prove nothing.**"
-    rows = [(f"[{one['name']}](#{one['name']})", one["paper"], _verdict(one), *_effort(one)) for one in records]
-    lead: list[Part] = [
-        Prose(text),
-        Table(("entry", "where", "verdict", "trials", "their seconds"), rows, numbers=False),
-    ]
+    rows = [(f"[{one['name']}](#{one['name']})", one["paper"], *_verdict(one), *_effort(one)) for one in records]
+    head = ("entry", "where", "the claim", "printed numbers", "finding", "trials", "their seconds")
+    lead: list[Part] = [Prose(text), Table(head, rows, numbers=False)]
     sections = [_section(record, entry, out) for record, entry in zip(records, entries, strict=True)]
     return render("The papers, redone", sections, lead)
 
 
-def _verdict(record: Mapping[str, Any]) -> str:
-    return "could not run" if "error" in record else str(record["verdict"]).partition(" (")[0]
+def _verdict(record: Mapping[str, Any]) -> tuple[str, str, str]:
+    if "error" in record:
+        return "could not run", "–", "–"
+    return record["claim"], record["numbers"], record["finding"]
 
 
 def _effort(record: Mapping[str, Any]) -> tuple[str, str]:
@@ -49,24 +49,19 @@ def _section(record: Mapping[str, Any], entry: Entry, out: Path) -> Section:
     if "error" in record:
         return Section(name, [Prose(f"**{head}**\n\nCould not run: {plain(record['error'])}")])
     claimed_by = record.get("claimed_by", "paper")
-    disagreeing = [check for check in record["checks"] if not check["agrees"]]
     parts: list[Part] = [
         Prose(
             f"**{head}**\n\n**{claimed_by.capitalize()} says:** {record['paper_says']}.\n\n"
-            f"**We measure:** {record['we_measure']}.\n\n**Verdict:** {record['verdict']}."
+            f"**We measure:** {record['we_measure']}.\n\n**The claim** {record['claim']}. "
+            f"**Printed numbers:** {record['numbers']}."
         ),
         *_figure(entry, out / name),
     ]
-    if disagreeing:
-        parts.append(
-            Table(
-                ("what disagrees", claimed_by, "here", "why"),
-                [(one["what"], one["paper"], one["measured"], one["why"] or "–") for one in disagreeing],
-                numbers=False,
-            )
-        )
-    agreeing = len(record["checks"]) - len(disagreeing)
-    parts.append(Prose(f"{agreeing} of {len(record['checks'])} checks agree."))
+    for kind, title in (("claim", "the claim"), ("number", "printed number")):
+        checks = [one for one in record["checks"] if one["kind"] == kind]
+        lines = [(one["what"], one["paper"], one["measured"], _answer(one), one["why"] or "–") for one in checks]
+        if lines:
+            parts.append(Table((title, claimed_by, "here", "", "why, if not"), lines, numbers=False))
     if record["assumptions"]:
         rows = [(str(place), text) for place, text in enumerate(record["assumptions"], 1)]
         what = "what was chosen" if claimed_by == "theory" else "what the paper leaves open, and what was chosen"
@@ -74,6 +69,12 @@ def _section(record: Mapping[str, Any], entry: Entry, out: Path) -> Section:
     links = ", ".join(f"[{file}]({name}/{file})" for file in (*record["files"], "verdict.json"))
     parts.append(Prose(f"Files: {links}"))
     return Section(name, parts)
+
+
+def _answer(check: Mapping[str, Any]) -> str:
+    """Whether a claim holds, or a number lies within our interval."""
+    words = {"claim": ("holds", "does not hold"), "number": ("within", "off")}[check["kind"]]
+    return "cannot tell" if check["agrees"] is None else words[not check["agrees"]]
 
 
 def _figure(entry: Entry, folder: Path) -> list[Part]:

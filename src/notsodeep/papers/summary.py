@@ -13,7 +13,7 @@ from scipy.stats import t as student
 from notsodeep.checks import InputError
 from notsodeep.papers.entry import Row, select
 
-__all__ = ["Estimate", "curve", "mean", "slope"]
+__all__ = ["Estimate", "curve", "mean", "one_more", "slope"]
 
 
 class Estimate(NamedTuple):
@@ -49,6 +49,18 @@ def mean(values: Sequence[float]) -> Estimate:
         return Estimate(float(sample[0]), math.nan)
     spread = sample.std(ddof=1) / math.sqrt(sample.size)
     return Estimate(float(sample.mean()), float(student.ppf(0.975, sample.size - 1) * spread))
+
+
+def one_more(values: Sequence[float]) -> Estimate:
+    """Where one more repetition lies with 95 % probability: for a number that a paper prints from a single run.
+
+    Examples
+    --------
+    >>> str(one_more([1.0, 2.0, 3.0]))
+    '2 ± 5'
+    """
+    found = mean(values)
+    return Estimate(found.value, found.half * math.sqrt(len(values) + 1))
 
 
 def slope(x: Sequence[float], y: Sequence[float]) -> Estimate:
