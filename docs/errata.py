@@ -55,6 +55,31 @@ margin {margin:.2f}; the proof gives a decrease of {proved:.1e} a step where {cl
 | [FK20] Eq. (18), (25) | 1/(S S') inside the window sum | outside, at the output position | pixel variances of a \
 {size}×{size} image lie in [{low:.3f}, {high:.3f}] instead of being 1, and the proof of Thm 3 fails |
 
+## Settings of experiments
+
+What the captions say or leave open, and what the numbers or the authors' public scripts show. None of it changes a
+theorem.
+
+| where | text | found | consequence |
+|---|---|---|---|
+| [Ling24] Figures 5 to 7 | MNIST with n = 3000 | the printed norms are those of n = 400, the default of the \
+scripts | ‖G − Ḡ‖ grows with ‖G‖, so at n = 3000 it is several times larger; [ling24-fig5](gallery.md#ling24-fig5) \
+has both |
+| [Ling24] Figures 1, 4 to 7 | one expectation, width 2¹² | scripts: averages of 10 networks of width 800 to 1000, \
+25 iterations | an estimate has noise of relative size √(n/(10 m)) in the bulk of the spectrum |
+| [Ling24] Figures 5, 6 | V as in Thm 3.3 | scripts, on MNIST: t = 0, products of covariances taken element by \
+element, C° half the pooled covariance, ψ divided by p twice | the term VAVᵀ is almost nil there |
+| [Ling24] Figures 5, 6 | τ0² = tr C°/p | scripts: the mean of ‖x‖², which contains the class means | the column \
+gap_rms of [ling24-fig5](gallery.md#ling24-fig5) |
+| [Ling24] Figure 7 | two networks | scripts: both have the same random weights, and the hard tanh has the \
+misprinted moments | the printed distances are those of finite width; the exact distance is far smaller \
+([ling24-fig7](gallery.md#ling24-fig7)) |
+| [Ling24] Figure 3 | ReLU-ENN, Tanh-ENN | scripts: constants are subtracted inside the relu, and the tanh network \
+has input variance 0.2 on MNIST, 0.8 on CIFAR-10 | part of the gap to the DEQ is the scale of the competitor; \
+[ling24-fig3](gallery.md#ling24-fig3) has a centred one, too |
+| [Ling24] Tables 1, 2 | time of a DEQ | scripts: its samples pass one after the other through a loop in Python, \
+solved to 1e-2 | the factors are over that loop |
+
 [Ling24] Ling, Li, Feng, Zhang, Zhou, Qiu, Liao. *Deep Equilibrium Models are Almost Equivalent to Not-so-deep
 Explicit Models for High-dimensional Gaussian Mixtures.* ICML 2024.
 [Ling23] Ling, Xie, Wang, Zhang, Lin. *Global Convergence of Over-parameterized Deep Equilibrium Models.* AISTATS 2023.

@@ -25,6 +25,7 @@ points = st.floats(-20, 20)
 
 
 @pytest.mark.parametrize("name", NAMES)
+# covers: [Ling24] Asm. 2.3
 def test_values_and_slopes_agree_with_thirty_digits(name: str) -> None:
     phi, slope, _ = thirty_digits.REFERENCE[name]
     act = nsd.activation(name)

@@ -62,8 +62,10 @@ def record(name: str, **changes: Any) -> dict[str, Any]:
         "quick": False,
         "paper_says": "falls",
         "we_measure": "falls like n^-0.5",
-        "verdict": "agrees",
-        "because": "",
+        "claim": "holds",
+        "numbers": "none to compare",
+        "finding": "as expected",
+        "checks": [],
         "assumptions": [],
         **changes,
     }
@@ -83,10 +85,10 @@ def test_the_forecasts_name_tests_that_exist() -> None:
     """The derivation says which test checks a step."""
     text = (DOCS / "forecast.md").read_text(encoding="utf-8")
     named = set(re.findall(r"`(test_\w+)`", text))
-    source = (ROOT / "tests" / "test_forecast.py").read_text(encoding="utf-8")
+    source = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "tests" / "highdim").glob("test_*.py"))
     assert len(named) >= 10
     assert [name for name in sorted(named) if f"def {name}(" not in source] == []
-    for path in re.findall(r"`(tests/\w+\.py)`", text):
+    for path in re.findall(r"`(tests/[\w/]+\.py)`", text):
         assert (ROOT / path).is_file(), path
 
 
@@ -94,7 +96,7 @@ def test_the_gallery_shows_what_was_reproduced(tmp_path: Path) -> None:
     out, docs = tmp_path / "out", tmp_path / "docs"
     for content in (
         record("ling24-fig1", assumptions=["p/n = 0.8"], trials={"total": 12}),
-        record("fk20-table1", verdict="disagrees", checks=[MISPRINT, {**MISPRINT, "agrees": True}], quick=True),
+        record("fk20-table1", claim="does not hold", checks=[MISPRINT, {**MISPRINT, "agrees": True}], quick=True),
     ):
         folder = out / content["name"]
         folder.mkdir(parents=True)
@@ -104,12 +106,17 @@ def test_the_gallery_shows_what_was_reproduced(tmp_path: Path) -> None:
     (docs / "gallery").mkdir(parents=True)
     (docs / "gallery" / "stale.png").write_bytes(b"old")
     text = gallery.write(out, docs).read_text(encoding="utf-8")
-    assert [path.name for path in (docs / "gallery").iterdir()] == ["ling24-fig1.png"]
+    assert sorted(path.name for path in (docs / "gallery").iterdir()) == [
+        *("fk20-table1.json", "ling24-fig1.json", "ling24-fig1.png")
+    ]
     assert "![ling24-fig1: Errors | and sizes](gallery/ling24-fig1.png)" in text
     assert "gallery/fk20-table1.png" not in text  # a table has no picture
-    assert text.count("- **Verdict:** disagrees\n    - slope: paper −1/2, here 0; a misprint\n") == 1
+    assert text.count("- **The claim** does not hold. **Printed numbers:** none to compare.") == 1
+    assert text.count("| claim | slope | −1/2 | 0 | does not hold | a misprint |") == 1
     assert text.count("a misprint") == 1
-    assert "| [ling24-fig1](#ling24-fig1) | [Ling24] Fig. 1 | agrees |" in text
+    assert text.count("A quick run") == 1
+    assert text.count("an earlier version of the entry") == 2  # a record without a revision
+    assert "| [ling24-fig1](#ling24-fig1) | [Ling24] Fig. 1 | holds | none to compare | as expected |" in text
     assert "- p/n = 0.8" in text
     assert "*12 trials; again with* `notsodeep reproduce ling24-fig1`" in text
     assert "unfinished" not in text
@@ -131,12 +138,36 @@ def test_the_gallery_keeps_what_was_not_run_again(tmp_path: Path) -> None:
     ]
     assert text.count("first time") == 1
     assert text.count("second time") == 2
-    pictures = {path.name: path.read_text() for path in (docs / "gallery").iterdir()}
+    assert json.loads((docs / "gallery" / "fk20-fig1.json").read_text(encoding="utf-8"))["we_measure"] == "first time"
+    pictures = {path.name: path.read_text() for path in (docs / "gallery").glob("*.png")}
     assert pictures == {"fk20-fig1.png": "first", "forecast.png": "second", "ling24-fig1.png": "second"}
     assert text.count("**Theory says:**") == 1
-    assert "    - slope: theory −1/2, here 0; a misprint" in text
+    assert "| | | theory | here | | why, if not |" in text
     assert text.count("What was chosen:") == 1
     assert gallery.write(tmp_path / "nothing", docs).read_text(encoding="utf-8") == text
+
+
+def test_every_statement_of_the_papers_is_covered() -> None:
+    from docs import coverage
+
+    assert coverage.gaps() == []
+    assert (DOCS / "coverage.md").read_text(encoding="utf-8") == coverage.page()  # else: python -m docs.coverage
+
+
+def test_a_marker_that_points_nowhere_is_found(tmp_path: Path) -> None:
+    from docs import coverage
+
+    for folder in ("src", "tests"):
+        (tmp_path / folder).mkdir()
+    text = "# covers: [Ling24] Thm 9.9\n# covers: [FK20] Thm 2; [FK20] Thm 1\ndef kernel(): ...\n"
+    text += "# covers: [FK20] Thm 3\nx = 1\n"
+    (tmp_path / "src" / "one.py").write_text(text, encoding="utf-8")
+    wrong = coverage.gaps(tmp_path)
+    assert "src/one.py:1 names '[Ling24] Thm 9.9', which no paper states" in [one.replace("\\", "/") for one in wrong]
+    assert sum("stands above no function" in one for one in wrong) == 1
+    assert "[FK20] Thm 2 has no code and no reason" not in wrong
+    assert "[Ling23] Lemma 2 has no code and no reason" in wrong
+    assert "[FK20] Thm 2 has code but no test" in wrong
 
 
 def test_an_empty_gallery_is_a_page_too(tmp_path: Path) -> None:

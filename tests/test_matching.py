@@ -45,6 +45,7 @@ def test_ntk_is_matched_exactly(name, recurrent, drive, tau0):
     assert max(layer.lipschitz for layer in m.network.activations) < 10
 
 
+# covers: [Ling24] Ex. 3.10; [Ling24] Rem. 3.9; slides of [Ling24] Examples
 def test_odd_activations_take_one_hard_tanh():
     for name in ("tanh", "erf", "sin", "hard_tanh", "sigmoid"):
         m = nsd.match(nsd.DEQ(name, 0.2, 0.8), tau0=1.0)
@@ -59,6 +60,7 @@ def test_a_strongly_folding_odd_activation_leaves_the_range_of_hard_tanh():
     assert (m.family, m.depth) == ("piecewise_linear", 1)
 
 
+# covers: [Ling24] Ex. 3.11; [Ling24] Rem. 3.9; [Ling24] App. D; slides of [Ling24] Examples
 def test_relu_takes_the_two_leaky_layers_of_the_theory():
     m = nsd.match(nsd.DEQ("relu", 0.2, 0.8), tau0=1.0)
     assert (m.family, m.depth) == ("leaky_relu", 2)

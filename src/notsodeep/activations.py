@@ -182,6 +182,7 @@ Shape: TypeAlias = PiecewiseLinear | Smooth | Custom | HermiteSeries
 
 
 @dataclass(frozen=True)
+# covers: [Ling24] Asm. 2.3; [FK20] Def. 3.1
 class Activation:
     """φ(x) = scale · φ₀(stretch · x) − shift.
 

@@ -7,6 +7,7 @@ from enum import IntEnum
 __all__ = ["Kind"]
 
 
+# covers: [Ling24] Prop. 2.6; [FK20] Thm 2
 class Kind(IntEnum):
     """A kernel of a network; compiled loops use its number.
 

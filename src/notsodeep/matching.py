@@ -178,6 +178,8 @@ class Match:
 
 
 @overload
+# covers: [Ling24] Rem. 3.9; [Ling24] Ex. 3.10; [Ling24] Ex. 3.11; [Ling24] App. D
+# covers: slides of [Ling24] Examples
 def match(
     model: DEQ | DeepDEQ | Explicit,
     tau0: float | None = None,

@@ -47,6 +47,8 @@ def test_the_kernels_of_the_samples_are_those_of_the_oracles(samples):
 @pytest.mark.parametrize(
     ("model", "kind"), [("deq", kind) for kind in nsd.DEQ.kinds] + [("explicit", kind) for kind in nsd.Explicit.kinds]
 )
+# covers: [Ling24] Thm 3.3; [Ling24] Thm 3.4; [Ling24] Thm 3.8; slides of [Ling24] Thm 1
+# covers: slides of [Ling24] Thm 2; slides of [Ling24] Thm 3
 def test_error_decays(samples, model, kind):
     assert slope(samples, lambda s: s.error(model, kind, s.weights(model, kind))) <= -0.4
 

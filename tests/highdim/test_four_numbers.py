@@ -39,6 +39,7 @@ GOLDEN = {
 
 
 @pytest.mark.parametrize("name", GOLDEN)
+# covers: [Ling24] Thm 3.3; [Ling24] Thm 3.4; slides of [Ling24] Remarks
 def test_golden_values(name):
     c = nsd.coefficients(nsd.DEQ(name, recurrent=0.2, input=0.8), tau0=1.0)
     for field, value in GOLDEN[name].items():
@@ -64,6 +65,7 @@ def test_kinds_are_tied_together(name, recurrent, drive, tau0):
         assert min(weights) >= 0
 
 
+# covers: [Ling24] Rem. 3.5
 def test_the_equivalent_speaks_of_the_centred_model():
     deq = nsd.DEQ("relu", 0.2, 0.8)
     shifted = nsd.DEQ(nsd.activation("relu") - 0.7, 0.2, 0.8)

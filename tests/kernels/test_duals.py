@@ -121,6 +121,7 @@ def test_kinds_agree_with_long_iteration(name, bias):
 
 @pytest.mark.parametrize("name", ACTIVATIONS)
 @pytest.mark.parametrize("bias", [0.0, 0.25])
+# covers: [FK20] Thm 2
 def test_injected_kernel_is_a_shifted_ntk(name, bias):
     """ntk_injected = σ_a² ntk + σ_b² P + σ_0², entry by entry."""
     deq = nsd.DEQ(ACTIVATIONS[name], recurrent=RECURRENT, input=0.6, bias=bias)
@@ -134,6 +135,7 @@ def test_injected_kernel_is_a_shifted_ntk(name, bias):
 
 
 @pytest.mark.parametrize("name", ["relu", "relu_shifted", "hard_tanh", "tanh", "swish"])
+# covers: [FK20] Thm 2; [FK20] Lemma 1; [Ling23] Thm 3; [Ling23] Lemma 3; [Ling23] Def. 1
 def test_depth_converges_to_the_equilibrium_at_a_linear_rate(name):
     deq = nsd.DEQ(ACTIVATIONS[name], recurrent=0.3, input=0.7, bias=0.1)
     X = points(5) * 0.8
@@ -149,6 +151,7 @@ def test_depth_converges_to_the_equilibrium_at_a_linear_rate(name):
     assert np.all(errors[3] < 1e-12)
 
 
+# covers: [FK20] Thm 1
 def test_first_iterates_are_the_definition():
     deq = nsd.DEQ("relu", recurrent=0.3, input=0.5, bias=0.2)
     X = points(4)

@@ -40,6 +40,7 @@ def empirical(deq, X, seed):
 
 @pytest.mark.parametrize("name", ["relu", "tanh"])
 @pytest.mark.parametrize("shift", [0.0, 0.2])
+# covers: [Ling24] Prop. 2.6; [Ling24] Def. 2.1; [Ling24] Asm. 2.2; [FK20] Rem. 1
 def test_mean_over_random_networks_agrees_within_its_standard_error(name, shift):
     torch.set_num_threads(1)
     deq = nsd.DEQ(nsd.activation(name) - shift, recurrent=0.08, input=0.7, bias=0.2)

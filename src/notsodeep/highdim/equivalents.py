@@ -152,6 +152,7 @@ class Equivalent:
         return matrix(b, name, rank=rank)
 
 
+# covers: [Ling24] Thm 3.3; [Ling24] Thm 3.4; [Ling24] Thm 3.8
 def equivalent(model: DEQ | DeepDEQ | Explicit, X: ArrayLike, stats: Statistics, kind: str = "ck") -> Equivalent:
     """Return M̄ = c₁ XXᵀ + V [[c₂ttᵀ + c₃T, c₂t], [c₂tᵀ, c₂]] Vᵀ + (d − τ₀²c₁) I, V = [J/√p, ψ].
 

@@ -223,6 +223,8 @@ def coefficients(model: DEQ | DeepDEQ | Explicit, tau0: float, kind: str | None 
     return found if kind is None else found.weights(kind)
 
 
+# covers: [Ling24] Thm 3.3; [Ling24] Thm 3.4; [Ling24] Rem. 3.5; slides of [Ling24] Thm 1
+# covers: slides of [Ling24] Thm 2; slides of [Ling24] Remarks
 def _of_deq(model: DEQ, tau0: float) -> DEQCoefficients:
     centered = model.centered(tau0)
     recurrent, drive = model.recurrent, model.input
@@ -305,6 +307,7 @@ def _of_recursion(recursion: Recursion, tau0: float) -> dict[str, float]:
     }
 
 
+# covers: [Ling24] Thm 3.8; slides of [Ling24] Thm 3
 def _of_explicit(model: Explicit, tau0: float) -> ExplicitCoefficients:
     found = _of_recursion(model.centered(tau0).recursion(), tau0)
     names = {f.name for f in fields(ExplicitCoefficients)} & set(found)

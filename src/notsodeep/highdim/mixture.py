@@ -27,6 +27,7 @@ Array: TypeAlias = NDArray[Any]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
+# covers: [Ling24] Def. 2.7; slides of [Ling24] Asm. 2
 class Mixture:
     """√p x ~ N(μ_a, C_a) with probability proportions_a.
 

@@ -68,6 +68,7 @@ def pair(case: str, shape: tuple[int, int, int]) -> np.ndarray:
     # a pass is compiled for each filter size; the layered one has nothing of its own at sizes one and five
     [(*case, None) for case in CASES] + [(*case, 3) for case in CASES if case[0].filter_size == 3],
 )
+# covers: [FK20] Thm 3
 def test_the_full_tensor(model: nsd.ConvDEQ, case: str, depth: int | None) -> None:
     X = pair(case, (5, 6, 2) if model.filter_size == 5 else (4, 5, 2))
     tensor = Tensor(model, *X.shape[1:3])
@@ -156,6 +157,7 @@ def test_single_precision_is_exact_to_a_millionth(recurrent: float, kind: str) -
 
 
 @pytest.mark.parametrize("padding", ["zero", "circular"])
+# covers: [FK20] Thm 3
 def test_unit_pixels_have_unit_variance_at_every_position(padding: str) -> None:
     model = nsd.ConvDEQ("normalized_relu", 0.65, 0.35, padding=padding)
     blocks = ConvBlocks(model, images(3, (6, 7, 3)))

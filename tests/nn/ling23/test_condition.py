@@ -23,6 +23,7 @@ def targets(n: int, seed: int = 1) -> torch.Tensor:
     return torch.randn(n, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
+# covers: [Ling23] Asm. 1
 def test_the_network_has_the_distribution_of_the_paper():
     weights = ReluWeights.of(nn.ling23_network(600, 50, 0.08))
     assert float(weights.W.var()) == pytest.approx(2 * 0.08 / 600, rel=0.02)
@@ -31,6 +32,7 @@ def test_the_network_has_the_distribution_of_the_paper():
 
 
 @pytest.mark.parametrize("name", ["relu", "normalized_relu"])
+# covers: [Ling23] Lemma 2
 def test_lemma_2_agrees_with_autograd(name):
     net = nn.DEQNet(nsd.DEQ(name, 0.1, 0.5), 6, 40, tol=1e-13, dtype=torch.float64)
     X, y = on_sphere(8, 6), targets(8)
@@ -61,6 +63,7 @@ def certified() -> tuple[nn.DEQNet, torch.Tensor, torch.Tensor]:
     return net, X, net(X)[:, 0].detach() + 0.02 * shift / shift.norm()
 
 
+# covers: [Ling23] Condition 1; [Ling23] Thm 1
 def test_where_condition_1_holds_the_bound_is_never_violated():
     net, X, y = certified()
     found = nn.certificate(net, X, y)
@@ -118,6 +121,7 @@ def test_the_best_delta_beats_every_other_one():
     assert best.rate(1e-4) == pytest.approx(1 - 1e-4 * 500 / 2)
 
 
+# covers: [Ling23] Thm 1
 def test_the_promised_rate_is_the_one_that_is_proved():
     """[Ling23]: Φ(τ+1) ≤ (1 − η(λ0 − ηC₁² − 2C₂))Φ(τ), written out here; the printed condition allows less decrease."""
     rng = np.random.default_rng(0)
@@ -140,6 +144,7 @@ def test_the_promised_rate_is_the_one_that_is_proved():
     assert 100 < held < 280
 
 
+# covers: [Ling23] Thm 2; [Ling23] Def. 1
 def test_the_smallest_eigenvalue_grows_like_the_population_one():
     X = on_sphere(5, 20)
     net = nn.ling23_network(1500, 20, 0.05, tol=1e-8)
@@ -184,6 +189,7 @@ def test_a_large_weight_leaves_nothing_to_promise():
         nn.descend(net, X, y, steps=1)
 
 
+# covers: [Ling23] Asm. 2
 def test_equal_inputs_are_the_reason_that_is_given():
     net, X = nn.ling23_network(200, 8, 0.02), on_sphere(4, 8)
     found = nn.certificate(net, torch.cat([X, 2 * X[:1]]), targets(5))

@@ -174,6 +174,7 @@ def relu_gain(net: object) -> float:
     return phi.scale * phi.stretch
 
 
+# covers: [Ling23] Asm. 1
 def ling23_network(
     width: int, in_features: int, recurrent: float = 0.08, *, readout_norm: float = 1.0, **options: Any
 ) -> DEQNet:
@@ -215,6 +216,7 @@ class Gradients:
 
 
 @torch.no_grad()
+# covers: [Ling23] Lemma 2
 def gradients(net: DEQNet, weights: ReluWeights, X: Tensor, y: Tensor, start: Tensor | None = None) -> Gradients:
     """∇_a = Z r, ∇_W = Σ_i w_i z_iᵀ, ∇_U = Σ_i w_i x_iᵀ with r = ŷ − y and w_i = r_i (D_i⁻¹ − Wᵀ)⁻¹ a."""
     phi = TensorActivation("relu")
@@ -252,6 +254,7 @@ def check_target(net: DEQNet, X: Tensor, y: Tensor) -> Tensor:
     return target
 
 
+# covers: [Ling23] Asm. 2; [Ling23] Def. 1; [Ling23] Lemma 3; [Ling23] Thm 3
 def certificate(net: DEQNet, X: Tensor, y: Tensor, *, width: bool = True) -> Certificate:
     """Check Condition 1 of [Ling23] at the present weights.
 
@@ -292,6 +295,7 @@ def certificate(net: DEQNet, X: Tensor, y: Tensor, *, width: bool = True) -> Cer
     return replace(result, required_width=needed, required_readout=readout, obstacle=obstacle)
 
 
+# covers: [Ling23] Condition 1; [Ling23] Thm 1
 def condition(lambda0: float, norms: Norms) -> Certificate:
     """Condition 1 at the δ whose worst margin is best."""
     room = 1 - norms.W
@@ -340,6 +344,7 @@ def _at_delta(lambda0: float, norms: Norms, delta: float) -> Certificate:
     return Certificate(lambda0, norms, delta, rho_w, rho_u, rho_a, c_w, c_u, c_a, lines, max_step)
 
 
+# covers: [Ling23] Thm 2
 def _required(net: DEQNet, smallest: float, norms: Norms) -> tuple[float, float, str]:
     """The sufficient width, the largest ‖a‖ for which there is one, and the obstacle."""
 

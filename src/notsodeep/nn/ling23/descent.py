@@ -77,6 +77,7 @@ class Trajectory:
 
 
 @torch.no_grad()
+# covers: [Ling23] Thm 1
 def descend(
     net: DEQNet, X: Tensor, y: Tensor, *, steps: int = 100, step: float | None = None, exact_norm: bool = False
 ) -> Trajectory:

@@ -1,0 +1,221 @@
+"""Write docs/coverage.md: every statement of the papers, with its code, its tests and its figures.
+
+Run ``python -m docs.coverage`` from the root of the repository. A comment ``# covers: [Ling24] Thm 3.3; [FK20] Thm 2``
+above a function or a class says what it implements, above a test what it checks, above ``measure`` of a reproduction
+what its entries show. Figures and tables find their entries by name.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from notsodeep import files
+from notsodeep.papers.entry import Entry
+from notsodeep.papers.registry import ENTRIES
+
+ROOT = Path(__file__).resolve().parent.parent
+MARK = re.compile(r"^\s*# covers: (?P<names>.+)$")
+REMARK = "an observation, nothing to compute"
+TOOL = "a step of a proof; its consequences are checked"
+
+HEAD = """# Coverage of the papers
+
+Every definition, assumption, theorem, example, figure and table of the papers and of the slides: where it is
+implemented, which test checks it, which [reproduction](gallery.md) shows it. Written by `python -m docs.coverage` from
+comments `# covers: …` in the code and in the tests. A test fails when a comment names a statement that is not here, and
+when a statement has neither code nor a reason.
+"""
+
+
+class Statement(NamedTuple):
+    """What a paper states, in our words; and why there is no code for it, if there is none."""
+
+    name: str
+    what: str
+    reason: str = ""
+
+
+STATEMENTS = {
+    "[Ling24]": (
+        Statement("Def. 2.1", "the DEQ"),
+        Statement("Asm. 2.2", "i.i.d. weights of mean 0 and variance 1"),
+        Statement("Asm. 2.3", "Lipschitz activations with finite moments"),
+        Statement("Asm. 2.4", "σ_a² < 1/(4L²): a unique equilibrium"),
+        Statement("Rem. 2.5", "what CKs and NTKs are good for", REMARK),
+        Statement("Prop. 2.6", "CK and NTK of a DEQ, Eq. (5) to (7)"),
+        Statement("Def. 2.7", "Gaussian mixtures in high dimension"),
+        Statement("Rem. 2.8", "why the mixture is scaled as it is", REMARK),
+        Statement("Eq. (10)", "the fixed point τ_*"),
+        Statement("Asm. 3.1", "σ_a² below 2/E[(φ²)'']"),
+        Statement("Rem. 3.2", "τ_* exists and is unique"),
+        Statement("Thm 3.3", "the equivalent of the CK of a DEQ"),
+        Statement("Thm 3.4", "the equivalent of the NTK of a DEQ"),
+        Statement("Rem. 3.5", "centred activations"),
+        Statement("Def. 3.6", "explicit networks"),
+        Statement("Prop. 3.7", "CK and NTK of explicit networks"),
+        Statement("Thm 3.8", "the equivalent of the CK of an explicit network"),
+        Statement("Rem. 3.9", "when one hidden layer is enough, and when two are needed"),
+        Statement("Ex. 3.10", "a hard tanh for a tanh DEQ"),
+        Statement("Ex. 3.11", "two leaky relus for a relu DEQ"),
+        Statement("Lemmas of App. A to C", "expansions of expectations, induction over layers", TOOL),
+        Statement("App. D", "how the parameters of both examples are found"),
+        *(Statement(f"Figure {k}", what) for k, what in (
+            (1, "error of the CK's equivalent against n"),
+            (2, "activations, and the distance of both CKs"),
+            (3, "accuracy against width"),
+            (4, "error of the NTK's equivalent against n"),
+            (5, "eigenvalues of the CK and of its equivalent"),
+            (6, "eigenvalues of the NTK and of its equivalent"),
+            (7, "eigenvalues of the CKs of both networks"),
+        )),
+        Statement("Table 1", "time of inference"),
+        Statement("Table 2", "time of training"),
+    ),
+    "slides of [Ling24]": (
+        Statement("Asm. 1", "weights, activations and variances, as in Asm. 2.2 to 2.4 and 3.1"),
+        Statement("Asm. 2", "Gaussian mixtures, as in Def. 2.7"),
+        Statement("Thm 1", "as Thm 3.3 of the paper"),
+        Statement("Thm 2", "as Thm 3.4 of the paper"),
+        Statement("Thm 3", "as Thm 3.8 of the paper"),
+        Statement("Remarks", "what the equivalents depend on; when one layer is enough"),
+        Statement("Examples", "as Ex. 3.10 and 3.11 of the paper"),
+    ),
+    "[Ling23]": (
+        Statement("Asm. 1", "random initialisation with σ_w² < 1/8"),
+        Statement("Asm. 2", "inputs of norm √d, no two parallel"),
+        Statement("Lemma 1", "‖W‖ below 1 at the start, so that an equilibrium exists"),
+        Statement("Lemma 2", "the gradients of the loss"),
+        Statement("Def. 1", "the population Gram matrix"),
+        Statement("Condition 1", "three inequalities at the start, Eq. (7) to (9)"),
+        Statement("Thm 1", "a linear rate, and ‖W‖ < 1 throughout"),
+        Statement("Thm 2", "λ_0 ≥ (m/2) λ_* once the network is wide enough"),
+        Statement("Lemma 3", "cosines of the population Gram matrix, layer by layer"),
+        Statement("Thm 3", "the population Gram matrix converges geometrically, and is positive definite"),
+        Statement("Thm 4", "the empirical Gram matrix converges with depth", "a bound with unknown constants"),
+        Statement("Thm 5", "the empirical Gram matrix approaches the population's", "a bound with unknown constants"),
+        Statement("Lemmas 4 to 10", "reconstruction of layers, Weyl's inequality, concentration", TOOL),
+        Statement("Figure 1", "losses of gradient descent at several widths"),
+    ),
+    "[FK20]": (
+        Statement("Rem. 1", "untied weights give the kernels of tied ones"),
+        Statement("Thm 1", "the DEQ-NTK of finite depth"),
+        Statement("Def. 3.1", "normalised activations"),
+        Statement("Thm 2", "the DEQ-NTK in the limit"),
+        Statement("Lemma 1", "the sum converges absolutely for σ_W² < 1"),
+        Statement("Rem. 2", "the limit depends on both inputs", REMARK),
+        Statement("Thm 3", "the convolutional DEQ-NTK"),
+        Statement("Figure 1", "accuracy of NTK and DEQ-NTK against depth"),
+        Statement("Table 1", "accuracy on MNIST"),
+        Statement("Table 2", "accuracy on CIFAR-10"),
+    ),
+}  # fmt: skip
+
+
+class Marker(NamedTuple):
+    """A comment: which statement, and the file, line and name of what stands below it."""
+
+    statement: str
+    path: Path
+    line: int
+    name: str
+
+
+def markers(root: Path = ROOT) -> Iterator[Marker]:
+    """All comments in the code and in the tests."""
+    for path in sorted([*(root / "src").rglob("*.py"), *(root / "tests").rglob("*.py")]):
+        text = path.read_text(encoding="utf-8")
+        if "# covers: " not in text:
+            continue
+        places, lines = _definitions(ast.parse(text)), text.splitlines()
+        for number, line in enumerate(lines, 1):
+            if found := MARK.match(line):
+                below = next((k for k in range(number, len(lines)) if not MARK.match(lines[k])), number)
+                name = places.get(below + 1, "")
+                for statement in found["names"].split(";"):
+                    yield Marker(statement.strip(), path.relative_to(root), number, name)
+
+
+def _definitions(tree: ast.Module) -> dict[int, str]:
+    """Names of functions, methods and classes by their line."""
+    found = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            found.setdefault(node.lineno, node.name)
+        if isinstance(node, ast.ClassDef):
+            for part in node.body:
+                if isinstance(part, ast.FunctionDef):
+                    found[part.lineno] = f"{node.name}.{part.name}"
+    return found
+
+
+def statements() -> dict[str, Statement]:
+    """All statements by their full name."""
+    return {f"{paper} {one.name}": one for paper, group in STATEMENTS.items() for one in group}
+
+
+def gaps(root: Path = ROOT) -> list[str]:
+    """What is wrong: comments that name nothing or stand above nothing, statements without code or tests."""
+    known, found = statements(), list(markers(root))
+    wrong = []
+    for one in found:
+        if one.statement not in known:
+            wrong.append(f"{one.path}:{one.line} names {one.statement!r}, which no paper states")
+        if not one.name:
+            wrong.append(f"{one.path}:{one.line} stands above no function")
+    for name, statement in known.items():
+        own = [one for one in found if one.statement == name]
+        code, tests, entries = (bool(part) for part in _parts(name, own))
+        if not (code or entries) and not statement.reason:
+            wrong.append(f"{name} has no code and no reason")
+        if code and not tests and not entries:
+            wrong.append(f"{name} has code but no test")
+    return wrong
+
+
+def _parts(name: str, own: list[Marker]) -> tuple[list[str], list[str], list[str]]:
+    """Names of code, of tests and of entries."""
+    code, tests = [], []
+    entries = [entry.name for entry in ENTRIES.values() if entry.paper == name]
+    for one in own:
+        if one.path.parts[0] == "tests":
+            tests.append(f"`{one.path.name}::{one.name}`")
+        elif "papers" in one.path.parts:
+            entries += [entry.name for entry in ENTRIES.values() if _measured_in(entry) == one.path.stem]
+        else:
+            code.append(f"`{_module(one.path)}.{one.name}`")
+    return code, tests, [f"[{entry}](gallery.md#{entry})" for entry in dict.fromkeys(entries)]
+
+
+def _measured_in(entry: Entry) -> str:
+    """The module of its function `measure`."""
+    return str(getattr(entry.measure, "func", entry.measure).__module__).rpartition(".")[2]
+
+
+def _module(path: Path) -> str:
+    parts = path.with_suffix("").parts[2:]
+    return ".".join(part for part in parts if part != "__init__")
+
+
+def page(root: Path = ROOT) -> str:
+    """The text of the page."""
+    found = list(markers(root))
+    lines = [HEAD]
+    for paper, group in STATEMENTS.items():
+        lines += [f"## {paper}", "", "| statement | what | code | tests | shown by |", "|:--|:--|:--|:--|:--|"]
+        for one in group:
+            own = [marker for marker in found if marker.statement == f"{paper} {one.name}"]
+            cells = [", ".join(part) for part in _parts(f"{paper} {one.name}", own)]
+            cells[0] = cells[0] or one.reason
+            lines.append(f"| {one.name} | {one.what} | {' | '.join(cells)} |")
+        lines.append("")
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    if wrong := gaps():
+        raise SystemExit("\n".join(wrong))
+    print(files.write(Path(__file__).with_name("coverage.md"), page()))
