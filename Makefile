@@ -81,8 +81,9 @@ format: setup  ## Rewrite the sources in the house style
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-bench: setup  ## Run every benchmark of BENCHMARKS.md again
+bench: setup  ## Run every benchmark again, and write BENCHMARKS.md and the table of the README
 	$(BIN)/notsodeep bench
+	$(BIN)/python scripts/readme.py
 
 # not --quiet, which hides the warnings from --strict
 docs: setup  ## Build the documentation site into site/, warnings being errors

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -75,7 +76,27 @@ def api_page(path: str) -> str:
     lines = [f"# {module}", "", ast.get_docstring(tree) or "", ""]
     for name in names:
         lines += [f"::: {module}.{name}", ""]
+        if uses := [f"[{title}](../{page})" for page, (title, code) in examples().items() if _uses(code, name)]:
+            lines += [f"*Examples with* `{name}`: {', '.join(uses)}", ""]
     return "\n".join(lines)
+
+
+@cache
+def examples() -> dict[str, tuple[str, str]]:
+    """Title and Python code of every guide and notebook that has some."""
+    texts = {path.name: path.read_text(encoding="utf-8") for path in sorted((ROOT / "docs").glob("*.md"))}
+    texts |= {f"notebooks/{path.stem}.md": notebook.page(path)[0] for path in sorted(notebook.FOLDER.glob("*.ipynb"))}
+    found = {}
+    for page, text in texts.items():
+        code = "\n".join(re.findall(r"^```python\n(.*?)^```", text, flags=re.DOTALL | re.MULTILINE))
+        if code:
+            found[page] = (text.partition("\n")[0].removeprefix("# "), code)
+    return found
+
+
+def _uses(code: str, name: str) -> bool:
+    """Whether the code calls or constructs `name`, not only mentions the word in a string or comment."""
+    return re.search(rf"(?<![\w\"'=]){re.escape(name)}\(", re.sub(r"#.*", "", code)) is not None
 
 
 def commands_page() -> str:

@@ -264,7 +264,7 @@ def _kind(word: str) -> str:
     if SURE.search(plain):
         plain = re.sub(rf"[_^]\{{?{WORD}\}}?", "", plain)
         words = [one for one in re.findall(WORD, plain) if len(one) > 2 and one not in FUNCTIONS and not one.isupper()]
-        return "sure" if not words or set("/·‖(") & set(bare) else ""
+        return "sure" if not words or set("/·‖(") & set(bare) or re.search(rf"\w[{''.join(RAISED)}]", plain) else ""
     if WEAK.fullmatch(bare):
         return "weak"
     if re.fullmatch(r"[a-z]\d", bare):

@@ -1,15 +1,21 @@
-"""Write the table of the README, and copy its picture, from the report of `make demo`."""
+"""Write the measured parts of the README.
+
+`readme.py` writes the performance table from benchmarks/results, `readme.py OUT` also the table and the picture from
+the report of `make demo` in OUT.
+"""
 
 from __future__ import annotations
 
 import json
 import shutil
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
-BEGIN, END = "<!-- written by `make readme` -->", "<!-- end -->"
+RESULTS = ROOT / "benchmarks" / "results"
+DEMO, BENCH, END = "<!-- written by `make readme` -->", "<!-- written by `make bench` -->", "<!-- end -->"
 
 
 def table(content: dict[str, Any]) -> str:
@@ -38,16 +44,72 @@ def table(content: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def main(report: Path) -> None:
-    content = json.loads((report / "match.json").read_text(encoding="utf-8"))
+def performance(results: Path = RESULTS) -> str:
+    """Ours against others, from what the benchmarks stored: the worst and the best of each."""
+
+    def rows(name: str) -> list[dict[str, Any]]:
+        return list(json.loads((results / f"{name}.json").read_text(encoding="utf-8"))["rows"])
+
+    def spread(values: Sequence[float]) -> str:
+        low, high = min(values), max(values)
+        text = [f"{value:.2f}" if value < 3 else f"{value:.0f}" for value in (low, high)]
+        return f"{text[0]}×" if text[0] == text[1] else f"{text[0]} to {text[1]}×"
+
+    gram = [1 / row["fresh"] for row in rows("deq_ntk_against_one_gram_matrix")]
+    unrolled = [row["factor"] for row in rows("deq_ntk_against_neural_tangents")]
+    conv = [row["times slower"] for row in rows("conv_kernel_against_whole_tensor") if "neural-" in row["method"]]
+    layer = [1 / row["ratio"] for row in rows("deq_layer_against_torchdeq")]
+    explicit = [row["inference speedup"] for row in rows("explicit_network_against_deq")]
+    accuracy = rows("accuracy_against_scikit_learn")
+    lines = [
+        "| job | compared with | faster by |",
+        "|:--|:--|--:|",
+        f"| [tangent kernel of a DEQ, 10 000 samples]({_link('deq_ntk_against_one_gram_matrix')}) "
+        f"| one Gram matrix, NumPy's `X @ X.T` | {spread(gram)} |",
+        f"| [tangent kernel of a DEQ, 2000 samples]({_link('deq_ntk_against_neural_tangents')}) "
+        f"| neural-tangents, 50 layers unrolled | {spread(unrolled)} |",
+        f"| [convolutional tangent kernel]({_link('conv_kernel_against_whole_tensor')}) "
+        f"| neural-tangents, 20 layers unrolled | {spread(conv)} |",
+        f"| [a DEQ layer, forward and backward]({_link('deq_layer_against_torchdeq')}) "
+        f"| the fastest solver of torchdeq | {spread(layer)} |",
+        f"| [inference of the designed network]({_link('explicit_network_against_deq')}) "
+        f"| our own DEQ of the same width | {spread(explicit)} |",
+        "",
+        f"[Accuracy]({_link('accuracy_against_scikit_learn')}) with 6000 training images, every method tuned by "
+        "cross-validation on the same 2000:",
+        "",
+        "| data | DEQ-NTK | best of scikit-learn | which |",
+        "|:--|--:|--:|:--|",
+    ]
+    for name in dict.fromkeys(row["data"] for row in accuracy):
+        here = [row for row in accuracy if row["data"] == name]
+        ours = next(row for row in here if row["method"].startswith("DEQ-NTK"))
+        other = max((row for row in here if "notsodeep" not in row["method"]), key=lambda row: row["test accuracy"])
+        cells = (name, f"{ours['test accuracy']:.1%}", f"{other['test accuracy']:.1%}", other["method"])
+        lines.append("| " + " | ".join(cells).replace("%", " %") + " |")
+    return "\n".join(lines)
+
+
+def _link(benchmark: str) -> str:
+    return f"BENCHMARKS.md#{benchmark.replace('_', '-')}"
+
+
+def written(text: str, begin: str, part: str) -> str:
+    """The text with the part between two marks replaced."""
+    head, _, rest = text.partition(begin)
+    return f"{head}{begin}\n{part}\n{END}{rest.partition(END)[2]}"
+
+
+def main(report: Path | None = None) -> None:
     readme = ROOT / "README.md"
-    head, rest = readme.read_text(encoding="utf-8").split(BEGIN)
-    _, tail = rest.split(END)
-    readme.write_text(f"{head}{BEGIN}\n{table(content)}\n{END}{tail}", encoding="utf-8")
-    images = ROOT / "docs" / "images"
-    images.mkdir(parents=True, exist_ok=True)
-    shutil.copy(report / "closeness.png", images / "closeness.png")
+    text = written(readme.read_text(encoding="utf-8"), BENCH, performance())
+    if report is not None:
+        text = written(text, DEMO, table(json.loads((report / "match.json").read_text(encoding="utf-8"))))
+        images = ROOT / "docs" / "images"
+        images.mkdir(parents=True, exist_ok=True)
+        shutil.copy(report / "closeness.png", images / "closeness.png")
+    readme.write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(*map(Path, sys.argv[1:2]))

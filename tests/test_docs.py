@@ -185,3 +185,5 @@ def test_pages_made_from_the_program(monkeypatch: pytest.MonkeyPatch) -> None:
     page = hooks.api_page("nn/__init__.py")
     assert page.startswith("# notsodeep.nn\n\nPyTorch networks")
     assert "::: notsodeep.nn.DEQNet\n" in page
+    assert "*Examples with* `certificate`:" in page
+    assert "[Networks in PyTorch](../training.md)" in page

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 import tomllib
 from pathlib import Path
 
+import pytest
 from tests.examples import ROOT, blocks, run
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -44,3 +46,27 @@ def test_make_targets_exist() -> None:
 def test_the_table_comes_from_the_demo() -> None:
     table = README.split("<!-- written by `make readme` -->")[1].split("<!-- end -->")[0]
     assert "| " in table
+
+
+def test_the_performance_table_is_that_of_the_benchmarks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "scripts"))
+    readme = importlib.import_module("readme")
+    assert readme.written(README, readme.BENCH, readme.performance()) == README
+
+
+def test_promise_and_limits_come_first() -> None:
+    """On the first screen: what is promised, where it ends, a picture, how to install."""
+    first = "\n".join(README.splitlines()[:40])
+    for words in (
+        "exactly",
+        "n^−1/2",
+        "nothing is promised",
+        "not the same function",
+        "images/promise.png",
+        "pip install",
+    ):
+        assert words in first
+    for section in ("Install", "Three tasks", "How close, how fast", "What is inside"):
+        assert f"## {section}\n" in README
+    assert len(re.findall(r"^\*\*I ", README, flags=re.MULTILINE)) == 3 == len(blocks(README))
+    assert "**What `centered` means.**" in README
