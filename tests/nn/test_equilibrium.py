@@ -14,6 +14,7 @@ import torch
 from tests.examples import ROOT
 from torch.utils.checkpoint import checkpoint
 
+import notsodeep as nsd
 from notsodeep import ConvergenceWarning, InputError, NotConvergedError, nn
 from notsodeep.nn.solvers import SOLVERS
 
@@ -405,15 +406,42 @@ def test_what_a_cell_does_not_offer_is_named():
     torch.testing.assert_close(first, 2 * torch.cos(x), rtol=1e-4, atol=1e-4)
 
 
-def test_torch_func_takes_unrolled_cells():
+@pytest.mark.parametrize("backward", ["implicit", "unrolled"])
+def test_torch_func_unrolls_the_cell(backward):
     cell, x = Dense(), Dense.x(2)
-    deep = settled(cell, (7,), backward="unrolled")
-    found = torch.func.jacrev(torch.func.grad(lambda x: loss(deep(x))))(x)
-    expected = torch.autograd.functional.hessian(lambda x: loss(plain(cell, cell.start(2), x, 80)), x)
+    deep = settled(cell, (7,), backward=backward)
+    expected = torch.autograd.grad(loss(deep(x.requires_grad_())), x)[0]
+    x = x.detach()
+    found = torch.func.grad(lambda x: loss(deep(x)))(x)
     torch.testing.assert_close(found, expected, rtol=1e-8, atol=1e-8)
-    for transform in (torch.func.grad, torch.func.jacrev):
-        with pytest.raises(InputError, match=r"'implicit' does not work inside torch\.func"):
-            transform(lambda x: loss(settled(cell, (7,))(x)))(x)
+    assert deep.last_solve.converged
+    twice = torch.func.jacrev(torch.func.grad(lambda x: loss(deep(x))))(x)
+    hessian = torch.autograd.functional.hessian(lambda x: loss(plain(cell, cell.start(2), x, 80)), x)
+    torch.testing.assert_close(twice, hessian, rtol=1e-8, atol=1e-8)
+    many = torch.stack([x, 2 * x, -x])
+    states = torch.func.vmap(deep)(many)
+    torch.testing.assert_close(states, torch.stack([deep(one) for one in many]), rtol=1e-8, atol=1e-8)
+    slope = torch.func.grad(lambda x: deep(x[None]).square().sum())
+    per_sample, single = torch.func.vmap(slope)(x), torch.stack([slope(one) for one in x])
+    torch.testing.assert_close(per_sample, single, rtol=1e-8, atol=1e-8)
+
+
+def test_torch_func_takes_a_deq_net():
+    net = nn.DEQNet(nsd.DEQ("tanh", 0.1, 0.8), 5, 20, 2, dtype=torch.float64, tol=1e-12)
+    x = torch.randn(3, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    slopes = torch.func.vmap(torch.func.jacrev(net))(x)
+    at = x.clone().requires_grad_()
+    expected = torch.stack([torch.autograd.grad(net(at)[:, k].sum(), at)[0] for k in range(2)], dim=1)
+    torch.testing.assert_close(slopes, expected, rtol=1e-8, atol=1e-9)
+
+
+@pytest.mark.filterwarnings("ignore:The .grad attribute")  # dynamo asks for it
+def test_a_compiled_cell():
+    cell, x = Dense(), Dense.x(6)
+    whole, compiled = settled(cell, (7,)), settled(torch.compile(cell, backend="eager"), (7,))
+    torch.testing.assert_close(compiled(x), whole(x), rtol=1e-8, atol=1e-9)
+    found, expected = (torch.autograd.grad(loss(deep(x)), cell.W)[0] for deep in (compiled, whole))
+    torch.testing.assert_close(found, expected, rtol=1e-7, atol=1e-9)
 
 
 def in_place(z: torch.Tensor, x: torch.Tensor) -> torch.Tensor:

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from notsodeep.activations import Activation, Custom, HermiteSeries, PiecewiseLinear, Smooth, activation
 from notsodeep.checks import InputError, choice
-from notsodeep.nn.series import series_slope, series_value
+from notsodeep.nn.series import parabola_table, series_slope, series_value
 
 __all__ = ["TensorActivation"]
 
@@ -90,6 +90,7 @@ class TensorActivation(nn.Module):
         if isinstance(phi.shape, PiecewiseLinear):
             self._points = {"kinks": list(phi.shape.kinks), "slopes": list(phi.shape.slopes)}
             self._origin = int(np.searchsorted(phi.shape.kinks, 0.0))
+        self._parabolas = parabola_table(phi.shape) if isinstance(phi.shape, HermiteSeries) else None
         # fast path for common φ without a scale: write into the buffer
         bare = all(number == plain for number, plain in zip(self._numbers.values(), (1.0, 1.0, 0.0), strict=True))
         self._in_place = _INTO_BUFFER.get(str(phi)) if bare and not learnable else None
@@ -129,7 +130,8 @@ class TensorActivation(nn.Module):
         if isinstance(shape, Smooth):
             return _SMOOTH[shape.name][0](x)
         if isinstance(shape, HermiteSeries):
-            return series_value(x, shape)
+            assert self._parabolas is not None
+            return series_value(x, shape, self._parabolas)
         if isinstance(shape, Custom):
             result: Tensor = _NumpyFunction.apply(x, shape)
             return result

@@ -29,7 +29,7 @@ from notsodeep.nn.fixed_point import (
     solve,
     tell,
 )
-from notsodeep.nn.implicit import full_precision, phantom, refuse_second_derivatives, unrolled
+from notsodeep.nn.implicit import full_precision, phantom, refuse_second_derivatives, transformed, unrolled
 from notsodeep.nn.options import SolveOptions, solve_options
 from notsodeep.nn.solvers import stepper
 
@@ -76,6 +76,8 @@ class Equilibrium(nn.Module):
     -----
     Converged samples are removed from the batch, also from those tensors of x and `extra` whose first dimension is the
     batch. A cell that mixes its samples, such as one with batch normalisation, is detected, and its batch stays whole.
+
+    Inside ``torch.func`` (grad, jacrev, vmap) a plain iteration is unrolled, whatever the solver and `backward`.
 
     Autocast is switched off inside, because half precision cannot reach a tolerance. f must be deterministic; draw a
     dropout mask once and pass it as `extra`.
@@ -186,18 +188,14 @@ def settle(
     cell = _Cell(f, form, tuple(leaves), spec, len(flat), division)
     require_resolvable(options.tol, flat.dtype)
     require_resolvable(options.backward_tol, flat.dtype, "backward_tol")
-    if options.backward == "unrolled" and torch.is_grad_enabled():
-        if not flat.requires_grad and bool(flat.any()):
+    if transformed() or (options.backward == "unrolled" and torch.is_grad_enabled()):
+        if not transformed() and not flat.requires_grad and bool(flat.any()):
             raise InputError(
                 'z0 would cut the graph of backward="unrolled": begin at zeros, use torch.no_grad(), '
                 'or backward="implicit"'
             )
         state, report = unrolled(cell, cell.image(flat), options)
         return form.unpacked(state), report
-    if torch._C._are_functorch_transforms_active():
-        raise InputError(
-            f'backward={options.backward!r} does not work inside torch.func; use backward="unrolled" and no vmap'
-        )
     method = partial(stepper, options.solver, options.options)
     solution = _solved(cell, flat.detach(), method, options.tol, options.max_iter, division)
     state, report = solution.state, solution.report
@@ -295,7 +293,7 @@ class _Cell:
     linear: tuple[Tensor, Tensor, Tensor] | None = None
 
     def image(self, state: Tensor) -> Tensor:
-        version = None if state.is_inference() else state._version
+        version = None if state.is_inference() or transformed() else state._version
         found = self.f(self.form.unpacked(state), *tree.tree_unflatten(self.leaves, self.spec))
         if version is not None and state._version != version:
             raise InputError("f changes its state in place; return a new tensor, e.g. z + y in place of z.add_(y)")

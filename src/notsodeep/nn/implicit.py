@@ -121,6 +121,21 @@ def refuse_second_derivatives() -> None:
         )
 
 
+def transformed() -> bool:
+    """Whether ``torch.func`` is at work, inside which only an unrolled iteration can be differentiated."""
+    return torch._C._are_functorch_transforms_active()
+
+
+def _measured(image: Tensor, step: Tensor) -> Tensor:
+    """Relative residuals as plain numbers, also of tensors that ``torch.func`` has wrapped."""
+    if not transformed():
+        return relative_residuals(image, step)
+    residual = torch.linalg.vector_norm(step, dim=1) / torch.linalg.vector_norm(image, dim=1)
+    while torch._C._functorch.is_functorch_wrapped_tensor(residual):
+        residual = torch._C._functorch.get_unwrapped(residual)
+    return torch.nan_to_num(residual.detach(), nan=0.0).reshape(-1)  # 0/0: at rest
+
+
 def full_precision(like: Tensor) -> torch.autocast:
     """Autocast off: a residual cannot fall below the rounding of half precision."""
     return torch.autocast(like.device.type, enabled=False)
@@ -130,7 +145,7 @@ def equilibrium(
     weight: Tensor, drive: Tensor, factor: float, phi: TensorActivation, options: SolveOptions, start: Tensor | None
 ) -> tuple[Tensor, SolveReport]:
     """Return h* and the report of its solve; differentiable in `weight` and `drive`."""
-    if options.backward == "unrolled" and torch.is_grad_enabled():
+    if transformed() or (options.backward == "unrolled" and torch.is_grad_enabled()):
         return unrolled(LayerMap(weight, drive, factor, phi), phi(drive), options)
     if options.backward == "implicit" and torch.is_grad_enabled():
         reports: list[SolveReport] = []
@@ -163,7 +178,7 @@ def unrolled(problem: FixedPointMap, state: Tensor, options: SolveOptions) -> tu
     for iteration in range(1, options.max_iter + 1):
         image = problem.evaluate(state)[0]
         with torch.no_grad():
-            residual = relative_residuals(image, image - state)
+            residual = _measured(image, image - state)
         if iteration == options.max_iter or bool((residual <= options.tol).all()):
             break
         state = image

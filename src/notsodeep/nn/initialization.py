@@ -50,21 +50,32 @@ def check_dtype(dtype: torch.dtype | None) -> torch.dtype:
     return chosen
 
 
-def check_input(x: object, features: int, like: Tensor) -> Tensor:
-    """Return `x` if it is a finite (batch, features) tensor of the network's dtype and device."""
+def check_input(x: object, features: int, like: Tensor, *, rows_only: bool = True) -> Tensor:
+    """Return `x` if it is a finite (batch, features) tensor of the network's dtype and device.
+
+    Without `rows_only` any (…, features) will do, an empty batch too. Values are not looked at where there are none:
+    while a graph is traced, inside ``torch.func``, and on the meta device.
+    """
     if not isinstance(x, Tensor):
         raise InputError(f"x is a {type(x).__name__}; pass a torch.Tensor, e.g. torch.as_tensor(x)")
-    if x.ndim != 2 or x.shape[1] != features:
+    if x.ndim == 0 or x.shape[-1] != features or (rows_only and x.ndim != 2):
         raise InputError(f"x has shape {tuple(x.shape)} but the network takes (batch, {features})")
-    if x.shape[0] == 0:
+    if rows_only and x.shape[0] == 0:
         raise InputError(f"x is empty (shape {tuple(x.shape)}); pass at least one sample")
     if x.dtype != like.dtype or x.device != like.device:
         fix = f"x.to(device={str(like.device)!r}, dtype={like.dtype})"
         raise InputError(f"x is {x.dtype} on {x.device} but the network is {like.dtype} on {like.device}; use {fix}")
+    if symbolic(x):
+        return x
     if not bool(x.detach().sum().isfinite()) and not bool(x.isfinite().all()):
         bad = int((~x.isfinite()).sum())
         raise InputError(f"x holds {bad} NaN or infinite values; remove or impute them")
     return x
+
+
+def symbolic(x: Tensor) -> bool:
+    """Whether the values of x cannot be asked for."""
+    return torch.compiler.is_compiling() or x.is_meta or torch._C._are_functorch_transforms_active()
 
 
 def spectral_norm(weight: Tensor) -> float:

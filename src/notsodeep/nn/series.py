@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from notsodeep.hermite import RADIUS, HermiteSeries
 from notsodeep.kernels.parabolas import INTERVALS, evaluate, parabolas
+from notsodeep.nn.initialization import symbolic
 
-__all__ = ["series_slope", "series_value"]
+__all__ = ["Parabolas", "parabola_table", "series_slope", "series_value"]
 
 
 def _on_processor(x: Tensor, shape: HermiteSeries, wanted: bool) -> tuple[Tensor, Tensor]:
@@ -20,9 +22,18 @@ def _on_processor(x: Tensor, shape: HermiteSeries, wanted: bool) -> tuple[Tensor
     return value.reshape(x.shape), slope.reshape(x.shape) if wanted else slope
 
 
-def _on_device(x: Tensor, shape: HermiteSeries) -> tuple[Tensor, Tensor]:
+Parabolas = tuple[Tensor, float, float]  # the table, and the slopes beyond it
+
+
+def parabola_table(shape: HermiteSeries) -> Parabolas:
+    """The parabolas as a tensor, to be kept: no graph can hold the search for them."""
     numbers, up, down = parabolas(shape)
-    table = torch.as_tensor(numbers, device=x.device)
+    return torch.tensor(np.array(numbers)), float(up), float(down)
+
+
+def _on_device(x: Tensor, known: Parabolas) -> tuple[Tensor, Tensor]:
+    table, up, down = known
+    table = table.to(device=x.device, dtype=x.dtype)
     per_unit = INTERVALS / (2 * RADIUS)
     where = x * per_unit + INTERVALS / 2
     near = where.clamp(0, INTERVALS)
@@ -41,7 +52,7 @@ def _both(x: Tensor, shape: HermiteSeries, wanted: bool) -> tuple[Tensor, Tensor
         return value, torch.as_tensor(shape.derivative(array), device=x.device) if wanted else value[:0]
     if x.device.type == "cpu":
         return _on_processor(x, shape, wanted)
-    return _on_device(x.detach(), shape)
+    return _on_device(x.detach(), parabola_table(shape))
 
 
 class _Series(torch.autograd.Function):
@@ -58,8 +69,10 @@ class _Series(torch.autograd.Function):
         return gradient * slope, None
 
 
-def series_value(x: Tensor, shape: HermiteSeries) -> Tensor:
-    """φ₀(x), differentiable."""
+def series_value(x: Tensor, shape: HermiteSeries, known: Parabolas) -> Tensor:
+    """φ₀(x), differentiable; its parabolas where values cannot be asked for, as in a traced graph."""
+    if symbolic(x):
+        return _on_device(x, known)[0]
     result: Tensor = _Series.apply(x, shape)
     return result
 
