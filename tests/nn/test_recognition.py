@@ -6,13 +6,15 @@ import json
 
 import numpy as np
 import pytest
+import scipy.sparse
 import torch
+from tests.public_cells import Monotone
 
 import notsodeep as nsd
 from notsodeep import nn
 from notsodeep.checks import InputError
 from notsodeep.convergence import ConvergenceWarning
-from notsodeep.nn.recognition import as_activation
+from notsodeep.nn.plain_cell import as_activation
 
 
 def gaussian(n: int, p: int, seed: int = 0, dtype: torch.dtype = torch.float32) -> torch.Tensor:
@@ -65,7 +67,7 @@ def test_bare_weights_are_enough():
     theirs = Theirs(200, 100, torch.relu)
     weights = {"W": theirs.W.weight, "U": theirs.U.weight, "phi": torch.relu}
     found = nn.match_module(weights, gaussian(30, 100))
-    assert found.match.family == "leaky_relu"
+    assert (found.match.family, found.match.depth) == ("hermite", 1)
     named = nn.match_module(
         {}, gaussian(30, 100), weight=theirs.W.weight, input_weight=theirs.U.weight, activation="relu"
     )
@@ -86,13 +88,13 @@ def test_weights_that_training_has_changed_are_named():
     uneven = nn.match_module(
         nn.DEQNet(nsd.DEQ("tanh", 0.1, 0.8), 100, 200), gaussian(30, 100) * torch.arange(30.0)[:, None]
     )
-    assert [one.name for one in uneven.assumptions if not one.holds] == ["spread of ‖x‖²"]
+    assert "spread of ‖x‖²" in [one.name for one in uneven.assumptions if not one.holds]
 
 
 def test_the_matched_network_has_the_kernel_of_the_deq():
     deq = nsd.DEQ("relu", 0.2, 0.8)
     X = gaussian(80, 400, dtype=torch.float64)
-    found = nn.match_module(nn.DEQNet(deq, 400, 300, dtype=torch.float64), X)
+    found = nn.match_module(nn.DEQNet(deq, 400, 300, dtype=torch.float64), X, on="mixture")
     centred = deq.centered(found.tau0).kernel(X.numpy(), kind="ck")
     matched = found.network.explicit.kernel(X.numpy(), kind="ck")
     plain = nsd.Explicit(["relu"]).centered(found.tau0).kernel(X.numpy(), kind="ck")
@@ -151,7 +153,7 @@ def test_onnx_computes_the_same_outputs(tmp_path):
 
 
 def test_what_cannot_be_exported_is_refused(tmp_path):
-    with pytest.raises(InputError, match="match a DEQ first"):
+    with pytest.raises(InputError, match="make one from a DEQ"):
         nn.export_onnx(nn.DEQNet(nsd.DEQ("tanh", 0.1, 0.5), 3, 4), tmp_path / "net.onnx")
     custom = nn.ExplicitNet(nsd.Explicit([np.arctan]), 3, 4)
     with pytest.raises(InputError, match="cannot be exported to ONNX"):
@@ -200,25 +202,165 @@ def test_files_hold_no_pickle(tmp_path):
     assert set(header) == {"__metadata__", "input", "readout", "recurrent"}
 
 
-def test_an_uncentred_deq_is_not_trusted_and_a_centred_one_is():
-    deq, X = nsd.DEQ("relu", 0.2, 0.8), gaussian(80, 400)
-    name = "|E φ(τ*ξ)|/√Var φ(τ*ξ)"
-    plain = nn.match_module(nn.DEQNet(deq, 400, 300), X)
-    assert [one.name for one in plain.assumptions if not one.holds] == [name]
-    assert "centered(tau0)" in str(plain)
-    centred = nn.match_module(nn.DEQNet(deq.centered(plain.tau0), 400, 300), X)
-    assert centred.trustworthy, str(centred)
+def test_uncentred_activations_and_biases_get_one_layer_on_the_sphere():
+    X = torch.nn.functional.normalize(gaussian(80, 100))
+    for deq in (nsd.DEQ("relu", 0.2, 0.8), nsd.DEQ("tanh", 0.2, 0.8, bias=0.3)):
+        found = nn.match_module(nn.DEQNet(deq, 100, 300), X)
+        assert found.trustworthy, str(found)
+        assert (found.match.exact, found.match.depth) == (True, 1)
+        assert found.deq.bias == pytest.approx(deq.bias, rel=0.2)
+        theory = found.deq.kernel(X.numpy())
+        assert np.linalg.norm(found.network.explicit.kernel(X.numpy()) - theory, 2) < 1e-5 * np.linalg.norm(theory, 2)
+    forced = nn.match_module(nn.DEQNet(nsd.DEQ("relu", 0.2, 0.8, bias=0.3), 100, 300), X, on="mixture")
+    assert {"σ_0, bias", "|E φ(τ*ξ)|/√Var φ(τ*ξ)"} <= {one.name for one in forced.assumptions if not one.holds}
 
 
 def test_biases_inside_linear_layers_count():
-    theirs = Theirs(200, 100)
-    theirs.W.bias = torch.nn.Parameter(torch.full((200,), 0.3))
-    theirs.U.bias = torch.nn.Parameter(torch.full((200,), 0.4))
-    for own, expected in ((None, 0.7), (torch.full((200,), 0.1), 0.8)):
-        found = nn.match_module(theirs, gaussian(30, 100), bias=own)
-        (assumption,) = [one for one in found.assumptions if "bias" in one.name]
-        assert assumption.value == pytest.approx(expected, rel=1e-6)
-        assert not found.trustworthy
+    theirs = Theirs(100, 50)
+    theirs.W.bias = torch.nn.Parameter(torch.full((100,), 0.3))
+    theirs.U.bias = torch.nn.Parameter(torch.full((100,), 0.4))
+    for own, expected in ((None, 0.7), (torch.full((100,), 0.1), 0.8)):
+        found = nn.match_module(theirs, gaussian(30, 50), bias=own)
+        assert found.deq.bias == pytest.approx(expected**2, rel=1e-6)
+    assert found.equation > 0.02  # the bias that was added is not in the module
+
+
+class LayerNormCell(Theirs):
+    def __init__(self, m, p):
+        super().__init__(m, p, torch.tanh)
+        self.norm = torch.nn.LayerNorm(m)
+
+    def step(self, h, x):
+        return self.norm(torch.tanh(self.W(h) + self.U(x)))
+
+    def forward(self, x):
+        h = torch.zeros(len(x), self.W.out_features)
+        for _ in range(60):
+            h = self.step(h, x)
+        return self.out(h)
+
+
+class ResidualCell(LayerNormCell):
+    def step(self, h, x):
+        return 0.5 * h + torch.tanh(self.W(h) + self.U(x))
+
+
+class ScaledCell(LayerNormCell):
+    def step(self, h, x):
+        return torch.tanh(0.9 * self.W(h) + self.U(x))
+
+
+class HiddenCell(LayerNormCell):
+    """W is never multiplied itself."""
+
+    def step(self, h, x):
+        return torch.tanh(h @ (0.9 * self.W.weight).t() + self.U(x))
+
+
+@pytest.mark.parametrize("cell", [LayerNormCell, ResidualCell, ScaledCell, HiddenCell])
+def test_a_cell_of_another_form_is_not_trusted(cell):
+    """The weights look right; only the equation at the module's own state tells."""
+    X = torch.nn.functional.normalize(gaussian(60, 100))
+    module = cell(200, 100)
+    found = nn.match_module(module, X)
+    failed = [one.name for one in found.assumptions if not one.holds]
+    assert "‖φ(Wh + Ux + b) − h‖/‖h‖" in failed, str(found)
+    assert not found.trustworthy
+    assert "nn.replace" in str(found)
+    if cell is ScaledCell:  # against the equation written out
+        with torch.no_grad():
+            h = torch.zeros(60, 200)
+            for _ in range(200):
+                h = module.step(h, X)
+            gap = torch.tanh(module.W(h) + module.U(X)) - h
+        assert found.equation == pytest.approx(float(gap.norm() / h.norm()), rel=1e-3)
+
+
+def test_a_damped_iteration_has_the_same_equilibrium_and_is_trusted():
+    class Damped(LayerNormCell):
+        def step(self, h, x):
+            return 0.3 * h + 0.7 * torch.tanh(self.W(h) + self.U(x))
+
+    found = nn.match_module(Damped(300, 100), torch.nn.functional.normalize(gaussian(60, 100)))
+    assert found.trustworthy, str(found)
+    assert found.equation < 1e-5
+
+
+def test_an_input_weight_that_ignores_most_features_is_not_trusted():
+    module, X = Theirs(200, 100, torch.tanh), torch.nn.functional.normalize(gaussian(60, 100))
+    assert nn.match_module(module, X).trustworthy
+    with torch.no_grad():
+        module.U.weight[:, 10:] = 0
+        module.U.weight *= 10**0.5  # the variance is as before
+    found = nn.match_module(module, X)
+    assert [one.name for one in found.assumptions if not one.holds] == ["kernel distance on X"]
+    assert found.distance > 0.3
+    assert found.equation < 1e-5
+
+
+def test_a_monotone_deq_is_sent_to_replace():
+    module, X = Monotone(40, 20), gaussian(50, 20)
+    with pytest.raises(InputError, match=r"h = φ\(W h \+ U x \+ b\).*nn\.replace"):
+        nn.match_module(module, X)
+    found = nn.match_module(module, X, weight=module.matrix().detach())
+    assert not found.trustworthy
+    with pytest.raises(InputError, match=r"no infinite-width limit.*nn\.replace"):
+        nn.match_module(module, X, weight=3 * module.matrix().detach())
+
+
+def test_inputs_and_modules_of_many_kinds():
+    X = torch.nn.functional.normalize(gaussian(40, 60))
+    module = Theirs(150, 60, torch.tanh)
+    plain = nn.match_module(module, X)
+    sparse = scipy.sparse.csr_matrix(X.numpy())
+    for rows in (X.numpy(), X.double().numpy(), sparse, X.to_sparse(), X.numpy().tolist()):
+        found = nn.match_module(module, rows)
+        assert (found.distance, found.equation) == pytest.approx((plain.distance, plain.equation), rel=1e-4)
+    compiled = nn.match_module(torch.compile(module), X)
+    assert compiled.distance == pytest.approx(plain.distance, rel=1e-4)
+    half = nn.match_module(HalfCell(150, 60).to(torch.bfloat16), X)
+    assert half.trustworthy, str(half)
+    assert half.network.readout.dtype == torch.float32
+    for bad, message in ((X[0], "one sample a row"), ("rows", "pass an array"), (X * torch.nan, "NaN")):
+        with pytest.raises(InputError, match=message):
+            nn.match_module(module, bad)
+
+
+class HalfCell(Theirs):
+    def __init__(self, m, p):
+        super().__init__(m, p, torch.tanh)
+
+    def forward(self, x):
+        h = x.new_zeros(len(x), self.W.out_features)
+        for _ in range(30):
+            h = self.act(self.W(h) + self.U(x))
+        return self.out(h)
+
+
+def test_a_cell_inside_a_module_is_found():
+    class Inner(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = Theirs(150, 60, torch.tanh)
+
+        def forward(self, x):
+            return self.inner(x.flatten(1))
+
+    X = torch.nn.functional.normalize(gaussian(40, 60))
+    found = nn.match_module(Inner(), X.reshape(40, 3, 20))
+    assert found.trustworthy, str(found)
+    assert found.network.in_features == 60
+
+
+@pytest.mark.parametrize("kind", ["nngp", "ntk", "ntk_frozen_input", "ntk_injected"])
+def test_every_kernel_is_measured(kind):
+    X = torch.nn.functional.normalize(gaussian(40, 60))
+    net = nn.DEQNet(nsd.DEQ("tanh", 0.2, 0.8), 60, 300)
+    assert nn.match_module(net, X, kind=kind).trustworthy
+    with torch.no_grad():
+        net.input[:, 6:] = 0
+        net.input *= 10**0.5
+    assert not nn.match_module(net, X, kind=kind).trustworthy
 
 
 def half_tanh() -> torch.nn.Module:

@@ -1,38 +1,46 @@
-"""Match the explicit network to a user's own DEQ module."""
+"""Match the explicit network to a user's own DEQ module, and measure on its inputs whether the match holds."""
 
 from __future__ import annotations
 
-import copy
 import inspect
 import math
 from collections.abc import Callable, Mapping
-from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-from notsodeep.activations import Activation, activation
-from notsodeep.checks import InputError, UnknownOptionError, count, nearest
+from notsodeep.activations import Activation
+from notsodeep.checks import InputError, UnknownOptionError, choice, count, nearest
 from notsodeep.display import card
 from notsodeep.gaussian import moments
-from notsodeep.matching import Match, match
+from notsodeep.kinds import Kind
+from notsodeep.matching import Match, SphereMatch, match
 from notsodeep.models import DEQ
+from notsodeep.nn.empirical import empirical_kernel
 from notsodeep.nn.initialization import spectral_norm
 from notsodeep.nn.networks import DEQNet, ExplicitNet
-from notsodeep.nn.training import History, evaluating, fit
+from notsodeep.nn.observation import module_inputs, module_outputs, unwrapped
+from notsodeep.nn.plain_cell import FORM, PlainCell, plain_cell
+from notsodeep.nn.training import History, fit
 
 __all__ = ["Assumption", "ModuleMatch", "match_module"]
 
 
 _SET_HERE = ("net", "X", "y", "epochs", "loss", "seed")  # set by match_module itself when it calls fit
+_ROWS = 300  # on which kernels are compared
+_WIDE = 1 << 14  # units of a random network that stands for its limit, to about 1 %
+_DRAWS = 3  # fresh networks that show how far a random DEQ of this width is from its limit
+_EQUATION = 0.02  # largest relative residual of the equation at the module's own state
+_CENTRED = 0.05  # largest |E φ|/√Var φ for which the design for centred networks is used
 
 
 @dataclass(frozen=True)
 class Assumption:
-    """One assumption of the theory on the weights or the data: ``value ≤ limit``."""
+    """One assumption of the theory, measured: ``value ≤ limit``."""
 
     name: str
     value: float
@@ -56,23 +64,30 @@ class ModuleMatch:
     ----------
     network : ExplicitNet
         Fresh weights, or distilled ones.
-    match : Match
-        The design: activations, target and residual.
+    match : Match or SphereMatch
+        The design. `match.reference` is the DEQ whose kernel it has.
     deq : DEQ
-        φ unchanged and the measured σ_a², σ_b², without bias; ``deq.centered(tau0)`` is matched.
+        φ unchanged and the measured σ_a², σ_b², σ_0².
     tau0 : float
         Root mean squared norm of the inputs.
     norm : float
         ‖W‖.
+    equation : float
+        ‖φ(W h + U x + b) − h‖/‖h‖ at the module's own state h; inf if no state was seen.
+    distance : float
+        ‖K̂ − K‖/‖K‖ on the inputs: the kernel K of the module with its present weights, and K̂ of the design.
     assumptions : tuple of Assumption
+        Both measurements, and how the weights look.
     distillation : History or None
     """
 
     network: ExplicitNet
-    match: Match
+    match: Match | SphereMatch
     deq: DEQ
     tau0: float
     norm: float
+    equation: float
+    distance: float
     assumptions: tuple[Assumption, ...]
     distillation: History | None = None
 
@@ -83,7 +98,9 @@ class ModuleMatch:
 
     def __str__(self) -> str:
         lines = [f"{self.deq} at tau0 = {self.tau0:.4g}, ‖W‖ = {self.norm:.4g}", f"→ {self.match.network}"]
-        return "\n".join([*lines, *(f"  {one}" for one in self.assumptions)])
+        lines += [f"  {one}" for one in self.assumptions]
+        hint = "not trustworthy: nn.replace(module, X) trains and measures networks instead of trusting the theory"
+        return "\n".join(lines if self.trustworthy else [*lines, hint])
 
     def _repr_html_(self) -> str:
         rows = [
@@ -97,32 +114,41 @@ class ModuleMatch:
 
 def match_module(
     module: torch.nn.Module | Mapping[str, Any],
-    X: Tensor,
+    X: Any,
     *,
     weight: Tensor | None = None,
     input_weight: Tensor | None = None,
     bias: Tensor | None = None,
     activation: str | Activation | Callable[[Any], Any] | None = None,
     kind: str = "ck",
+    on: str | None = None,
     width: int | None = None,
     out_features: int | None = None,
     seed: int = 0,
     distill: int = 0,
     **options: Any,
 ) -> ModuleMatch:
-    """Measure σ_a² = ‖W‖_F²/m, σ_b² = ‖U‖_F²/(m p) of h = φ(W h + U x + b) and match the DEQ they describe.
+    """Measure σ_a² = ‖W‖_F²/m, σ_b² = ‖U‖_F²/(mp), σ_0² = ‖b‖²/m of h = φ(Wh + Ux + b); match the DEQ they describe.
+
+    The module is called on X. The equation is evaluated at its own state, and its kernel on X is compared with that of
+    the design: a module of another form, or with weights that are not random, is not `trustworthy`.
+    :func:`notsodeep.nn.replace` takes any module.
 
     Parameters
     ----------
     module : DEQNet, nn.Module or mapping
         Anything with matrices ``W`` (m×m), ``U`` (m×p) and an activation ``phi`` (optionally
-        a vector ``b``); attributes may themselves be ``nn.Linear``.
-    X : Tensor, (n, p)
-        Inputs as the network receives them.
+        a vector ``b``), its own or of a submodule; attributes may themselves be ``nn.Linear``. The state of a mapping
+        is solved for here.
+    X : Tensor, array or sparse matrix, (n, p)
+        Inputs as the network receives them; images are flattened for the design.
     weight, input_weight, bias, activation
         The same given explicitly, for modules that use other names.
     kind : str
-        The kernel to match: ``"ck"`` or ``"ntk"``.
+        The kernel to match.
+    on : {"mixture", "sphere"}, optional
+        The design, see :func:`notsodeep.match`. By default the one for centred networks where φ is centred and there
+        is no bias, and one layer on the sphere elsewhere.
     width, out_features, seed
         Of the explicit network; by default m, and the number of outputs of the module.
     distill : int
@@ -152,185 +178,145 @@ def match_module(
             )
     if count(distill, "distill", minimum=0) == 0 and options:
         raise InputError(f"{sorted(options)} belong to distillation; pass distill=<epochs> as well")
-    W, U, b, phi = _parts(module, weight, input_weight, bias, activation)
-    if not isinstance(X, Tensor) or X.ndim != 2 or X.shape[1] != U.shape[1] or X.shape[0] == 0:
-        shape = tuple(X.shape) if isinstance(X, Tensor) else type(X).__name__
-        raise InputError(f"X has shape {shape} but the module takes (batch, {U.shape[1]})")
-    if not bool(X.isfinite().all()):
-        raise InputError("X holds NaN or infinite values; remove or impute them")
-    m, p = U.shape
-    squared = (X.detach().double() ** 2).sum(1)
+    module = unwrapped(module)
+    cell = plain_cell(module, weight, input_weight, bias, activation)
+    X = module_inputs(module, X)
+    cell.check_inputs(X)
+    rows = X.flatten(1).to(cell.W.dtype)
+    squared = (rows.double() ** 2).sum(1)
     tau0 = math.sqrt(float(squared.mean()))
-    deq = DEQ(
-        phi,
-        recurrent=float((W.double() ** 2).sum()) / m,
-        input=float((U.double() ** 2).sum()) / (m * p),
+    deq = cell.deq
+    design = _designed(deq, tau0, kind, on)
+    few = X[: min(_ROWS, len(X))]
+    state, equation = cell.observed(module, few)
+    distance, usual = _distances(cell, deq, design, few.flatten(1).to(cell.W.dtype), state, seed)
+    norm = spectral_norm(cell.W)
+    measured = (
+        Assumption("‖φ(Wh + Ux + b) − h‖/‖h‖", equation, _EQUATION, f"the module's state solves {FORM}"),
+        Assumption("kernel distance on X", distance, usual, "the design has the module's kernel, up to finite width"),
     )
-    norm = spectral_norm(W)
-    design = match(deq, tau0=tau0, kind=kind)
-    assumptions = _assumptions(W, U, b, deq, tau0, norm, squared)
-    outputs = _outputs(module, X) if out_features is None or distill else None
+    outputs = module_outputs(module, X) if callable(module) and (out_features is None or distill) else None
     network = ExplicitNet(
         design.network,
-        p,
-        m if width is None else width,
+        cell.inputs,
+        cell.width if width is None else width,
         out_features if out_features is not None else 1 if outputs is None else outputs.shape[1],
         seed=seed,
-        dtype=X.dtype,
+        dtype=rows.dtype,
     )
     history = None
     if distill:
         if outputs is None:
             raise InputError("distill needs a module that can be called on X; these are only weights")
-        history = fit(network, X, outputs, loss="squared", epochs=distill, seed=seed, **options)
-    return ModuleMatch(network, design, deq, tau0, norm, assumptions, history)
+        history = fit(network, rows, outputs.to(rows.dtype), loss="squared", epochs=distill, seed=seed, **options)
+    assumptions = (*measured, *_assumptions(cell, deq, norm, squared, design))
+    return ModuleMatch(network, design, deq, tau0, norm, equation, distance, assumptions, history)
+
+
+def _designed(deq: DEQ, tau0: float, kind: str, on: str | None) -> Match | SphereMatch:
+    if on is not None:
+        choice(on, ("mixture", "sphere"), "on")
+    try:
+        if on is None:
+            on = "sphere" if deq.bias or _off_centre(deq, tau0) > _CENTRED else "mixture"
+        if on == "mixture":
+            return match(DEQ(deq.activation, deq.recurrent, deq.input), tau0=tau0, kind=kind)
+        return match(deq, tau0=tau0, kind=kind, on="sphere")
+    except InputError as error:
+        if deq.well_posed.infinite_width.holds:
+            raise
+        raise InputError(
+            f"the measured {deq} has no infinite-width limit ({error}): the theory is for random weights of smaller "
+            "variance; nn.replace(module, X) takes any module"
+        ) from None
+
+
+def _off_centre(deq: DEQ, tau0: float) -> float:
+    """|E φ(τ*ξ)|/√Var φ(τ*ξ)."""
+    at_rest = moments(deq.activation, math.sqrt(deq.fixed_variance(deq.input * tau0**2, centered=True)))
+    return abs(at_rest.mean) / math.sqrt(at_rest.power - at_rest.mean**2)
+
+
+@torch.no_grad()
+def _distances(
+    cell: PlainCell, deq: DEQ, design: Match | SphereMatch, rows: Tensor, state: Tensor, seed: int
+) -> tuple[float, float]:
+    """The distance of the module's kernel to that of the design, and how large it may be at this width.
+
+    The limit is the largest distance of a few fresh DEQs of the same variances and width, and half as much again.
+    """
+    kind = design.kind
+    goal = _kernel_of_design(design, rows, seed)
+
+    def distance(kernel: Tensor) -> float:
+        gap = kernel.double().cpu().numpy() - goal
+        if not np.isfinite(gap).all():
+            return math.inf
+        return float(np.abs(np.linalg.eigvalsh(gap)).max() / np.abs(np.linalg.eigvalsh(goal)).max())
+
+    own = distance(_finite_kernel(cell.network(), rows, kind, state))
+    drawn = []
+    for k in range(_DRAWS):
+        fresh = DEQNet(
+            deq, cell.inputs, cell.width, dtype=cell.W.dtype, seed=seed + 7919 * (k + 1), on_failure="ignore"
+        )
+        drawn.append(distance(_finite_kernel(fresh.to(rows.device), rows, kind)))
+    return own, 1.5 * max(drawn) + 0.02
+
+
+def _kernel_of_design(design: Match | SphereMatch, rows: Tensor, seed: int) -> NDArray[Any]:
+    """K̂ on the rows; of a Hermite series off its sphere, where integrals are slow, from a wide random network."""
+    network, kind = design.network, Kind.of(design.kind).explicit
+    norms = torch.linalg.vector_norm(rows.double(), dim=1)
+    if isinstance(design, Match) or network.normalize is not None or float(norms.std() / norms.mean()) < 1e-6:
+        return np.asarray(network.kernel(rows.double().cpu().numpy(), kind=kind))
+    wide = ExplicitNet(network, rows.shape[1], _WIDE, seed=seed, dtype=torch.float32)
+    return np.asarray(empirical_kernel(wide, rows.float().cpu(), kind).double())
+
+
+def _finite_kernel(net: DEQNet, rows: Tensor, kind: str, state: Tensor | None = None) -> Tensor:
+    """The kernel of finite weights; the conjugate kernel from the state where there is one."""
+    deq = net.deq
+    if kind in ("ck", "nngp"):
+        z = net.equilibrium(rows) if state is None else state / math.sqrt(net.width)
+        kernel = z @ z.t()
+        return kernel if kind == "ck" else deq.recurrent * kernel + deq.input * rows @ rows.t() + deq.bias
+    if kind == "ntk_injected":
+        return deq.recurrent * empirical_kernel(net, rows, "ntk") + deq.input * rows @ rows.t() + deq.bias
+    return empirical_kernel(net, rows, kind)
 
 
 def _assumptions(
-    W: Tensor, U: Tensor, b: Tensor | None, deq: DEQ, tau0: float, norm: float, squared: Tensor
+    cell: PlainCell, deq: DEQ, norm: float, squared: Tensor, design: Match | SphereMatch
 ) -> tuple[Assumption, ...]:
-    m, p = U.shape
+    m, p = cell.U.shape
     sigma = math.sqrt(deq.recurrent)
     root = math.sqrt(m)
-    at_rest = moments(deq.activation, math.sqrt(deq.fixed_variance(deq.input * tau0**2, centered=True)))
+    W, U = cell.W.double(), cell.U.double()
     found = [
-        Assumption(
-            "|E φ(τ*ξ)|/√Var φ(τ*ξ)",
-            abs(at_rest.mean) / math.sqrt(at_rest.power - at_rest.mean**2),
-            0.05,
-            "φ is centred, as the match is; train deq.centered(tau0) instead, or distil",
-        ),
         Assumption("‖W‖·L", norm * deq.activation.lipschitz, 1.0, "the equilibrium exists and is unique"),
         # the edge of a random matrix is 2σ_a with fluctuations m^{-2/3}; training adds outliers
         Assumption("‖W‖/(2σ_a)", norm / (2 * sigma) if sigma else 0.0, 1 + 2 * m ** (-2 / 3) + 0.05, "W looks random"),
         # the mean of m² (or mp) independent entries, in standard deviations
-        Assumption("mean of W, in σ", abs(float(W.double().mean())) * m / (sigma / root or 1.0), 4.0, "W is centred"),
+        Assumption("mean of W, in σ", abs(float(W.mean())) * m / (sigma / root or 1.0), 4.0, "W is centred"),
         Assumption(
             "mean of U, in σ",
-            abs(float(U.double().mean())) * math.sqrt(m * p / deq.input) if deq.input else 0.0,
+            abs(float(U.mean())) * math.sqrt(m * p / deq.input) if deq.input else 0.0,
             4.0,
             "U is centred",
         ),
-        Assumption(
-            "spread of ‖x‖²",
-            float(squared.std(correction=0) / squared.mean()),
-            0.5,
-            "inputs have nearly equal norms; rescale them otherwise",
-        ),
     ]
-    if b is not None:
-        size = float(b.double().norm()) / root
-        found.append(Assumption("bias, root mean square", size, 0.0, "the theory is for no bias; it is ignored"))
-    return tuple(found)
-
-
-def _parts(
-    module: Any,
-    weight: Tensor | None,
-    input_weight: Tensor | None,
-    bias: Tensor | None,
-    phi: str | Activation | Callable[[Any], Any] | None,
-) -> tuple[Tensor, Tensor, Tensor | None, Activation]:
-    if isinstance(module, DEQNet):
-        if any(one is not None for one in (weight, input_weight, bias, phi)):
-            raise InputError(
-                "weight=, input_weight=, bias= and activation= are for other modules; a DEQNet has its own"
+    if design.network.normalize is None:
+        found.append(
+            Assumption(
+                "spread of ‖x‖²",
+                float(squared.std(correction=0) / squared.mean()),
+                0.5,
+                "inputs have nearly equal norms; rescale them otherwise",
             )
-        effective = module.effective_weights()
-        return effective.W, effective.U, effective.b, module.deq.activation
-    recurrent = _find(module, ("W", "weight", "recurrent")) if weight is None else weight
-    drive = _find(module, ("U", "input_weight", "input")) if input_weight is None else input_weight
-    W, U = _matrix(recurrent, "W", "weight"), _matrix(drive, "U", "input_weight")
-    if W.shape[0] != W.shape[1] or U.shape[0] != W.shape[0]:
-        raise InputError(f"W has shape {tuple(W.shape)} and U {tuple(U.shape)}; expected (m, m) and (m, p)")
-    for name, matrix in (("W", W), ("U", U)):
-        if not bool(matrix.isfinite().all()):
-            raise InputError(f"{name} holds NaN or infinite values")
-    own = _find(module, ("b", "bias")) if bias is None else bias
-    offsets = [own, *(getattr(one, "bias", None) for one in (recurrent, drive))]  # nn.Linear brings its own
-    given = phi if phi is not None else _find(module, ("phi", "activation", "act"))
-    if given is None:
-        raise InputError("the activation was not found; pass activation=, e.g. activation='relu'")
-    total = sum(torch.as_tensor(one).detach() for one in offsets if isinstance(one, Tensor | list | np.ndarray))
-    return W, U, total if isinstance(total, Tensor) else None, as_activation(given)
-
-
-def _find(module: Any, names: tuple[str, ...]) -> Any:
-    for name in names:
-        value = module.get(name) if isinstance(module, Mapping) else getattr(module, name, None)
-        if value is not None:
-            return value
-    return None
-
-
-def _matrix(value: Any, symbol: str, parameter: str) -> Tensor:
-    value = getattr(value, "weight", value)  # an nn.Linear
-    if value is None:
-        raise InputError(f"no attribute {symbol} was found; pass {parameter}=")
-    matrix = torch.as_tensor(value).detach()
-    if matrix.ndim != 2:
-        raise InputError(f"{parameter} has shape {tuple(matrix.shape)} but must be a matrix")
-    return matrix
-
-
-_TORCH_NAMES = {"relu": "relu", "tanh": "tanh", "sigmoid": "sigmoid", "silu": "swish", "gelu": "gelu", "erf": "erf"}
-_TORCH_NAMES |= {
-    "softplus": "softplus",
-    "sin": "sin",
-    "hardtanh": "hard_tanh",
-    "identity": "identity",
-    "atan": "arctan",
-}
-
-
-def as_activation(given: Any) -> Activation:
-    """Return an Activation from a name, an Activation, ``torch.relu``, ``nn.ReLU()`` or any tensor function.
-
-    A function counts as a registered one if it has the same name and, on a grid, the same values.
-    """
-    if isinstance(given, str | Activation):
-        return activation(given)
-    function = copy.deepcopy(given).double().eval() if isinstance(given, torch.nn.Module) else given
-
-    def through_torch(x: Any) -> Any:
-        with torch.no_grad():
-            return function(torch.as_tensor(np.asarray(x, dtype=np.float64))).numpy()
-
-    candidate = _candidate(function)
-    grid = np.linspace(-9.0, 9.0, 721)
-    try:
-        if candidate is not None and np.allclose(through_torch(grid), candidate(grid), rtol=1e-6, atol=1e-6):
-            return candidate
-        return activation(through_torch)
-    except (TypeError, AttributeError):  # not a function of tensors
-        return activation(given)
-    except RuntimeError as error:
-        raise InputError(
-            f"activation={given!r} cannot be evaluated elementwise in float64 ({error}); pass a name or an nn.Module"
-        ) from None
-
-
-def _candidate(function: Any) -> Activation | None:
-    if isinstance(function, torch.nn.LeakyReLU):
-        return activation("leaky_relu", a=1.0, b=function.negative_slope)
-    if isinstance(function, torch.nn.PReLU) and function.num_parameters == 1:
-        return activation("leaky_relu", a=1.0, b=float(function.weight.detach()))
-    name = type(function).__name__ if isinstance(function, torch.nn.Module) else getattr(function, "__name__", "")
-    known = _TORCH_NAMES.get(name.lower())
-    return None if known is None else activation(known)
-
-
-def _outputs(module: Any, X: Tensor) -> Tensor | None:
-    """Outputs of the module at X, (n, outputs), in evaluation mode; None for bare weights."""
-    if not callable(module):
-        return None
-    with torch.no_grad(), evaluating(module) if isinstance(module, torch.nn.Module) else nullcontext():
-        outputs = module(X)
-    if isinstance(outputs, tuple | list) and outputs:
-        outputs = outputs[0]
-    if not isinstance(outputs, Tensor) or outputs.ndim not in (1, 2) or len(outputs) != len(X):
-        shape = tuple(outputs.shape) if isinstance(outputs, Tensor) else type(outputs).__name__
-        raise InputError(
-            f"the module returns {shape} for {len(X)} samples; wrap it so that it returns (batch, outputs)"
         )
-    return outputs.detach().reshape(len(X), -1)
+    if isinstance(design, Match):
+        off = _off_centre(deq, design.tau0)
+        found.append(Assumption("|E φ(τ*ξ)|/√Var φ(τ*ξ)", off, _CENTRED, "φ is centred, as this design is"))
+        found.append(Assumption("σ_0, bias", math.sqrt(deq.bias), 0.0, 'this design has no bias; on="sphere" does'))
+    return tuple(found)

@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import math
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias, TypeVar
 
 import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
+from torch.utils.data import DataLoader
 
 from notsodeep import files
-from notsodeep.checks import InputError, NotConvergedError, choice, count, positive, seeded
+from notsodeep.checks import InputError, NotConvergedError, choice, count, nonnegative, positive, seeded
+from notsodeep.nn.batches import Batches, is_loader, label_places
 from notsodeep.nn.export import describe, packed, unpacked
+from notsodeep.nn.observation import evaluating
+from notsodeep.nn.projection import Contraction
 from notsodeep.progress import Progress, reporter
 
 __all__ = ["Epoch", "History", "fit"]
@@ -76,18 +80,30 @@ class History:
         return self.epochs[-1]
 
 
+Callback: TypeAlias = Callable[[Epoch, torch.nn.Module], object]
+T = TypeVar("T")
+
+
 def fit(
     net: torch.nn.Module,
-    X: ArrayLike | Tensor,
-    y: ArrayLike | Tensor,
+    X: ArrayLike | Tensor | DataLoader[Any],
+    y: ArrayLike | Tensor | None = None,
     *,
     epochs: int = 10,
     batch_size: int = 128,
-    optimizer: str = "adam",
+    optimizer: str | torch.optim.Optimizer | Callable[..., torch.optim.Optimizer] = "adam",
     lr: float | None = None,
-    loss: str | None = None,
-    validation: tuple[ArrayLike | Tensor, ArrayLike | Tensor] | None = None,
+    weight_decay: float | None = None,
+    scheduler: Callable[[torch.optim.Optimizer], Any] | None = None,
+    scheduler_per: str = "epoch",
+    loss: str | Callable[[Any, Tensor], Tensor] | None = None,
+    clip: float | None = None,
+    accumulate: int = 1,
+    autocast: torch.dtype | None = None,
+    contraction: float | None = None,
+    validation: tuple[Any, Any] | DataLoader[Any] | None = None,
     patience: int | None = None,
+    callbacks: Callback | Sequence[Callback] = (),
     checkpoint: str | Path | None = None,
     seed: int = 0,
     progress: Progress = None,
@@ -97,20 +113,37 @@ def fit(
     Parameters
     ----------
     net : nn.Module
-        A :class:`DEQNet`, an :class:`ExplicitNet`, or any module from (batch, p) to (batch, k).
-    X : array or Tensor, (n, p)
-    y : array or Tensor, (n,) or (n, k)
-        Integer labels for ``cross_entropy``, real targets for ``squared``.
+        A :class:`DEQNet`, an :class:`ExplicitNet`, or any module.
+    X : array or Tensor, (n, …), or DataLoader
+        Samples first; images and sequences keep their shapes. A ``DataLoader`` gives pairs (x, y).
+    y : array or Tensor, (n, …)
+        Integer labels for ``cross_entropy``, real targets for ``squared``; labels of sequences and images have one
+        label for each place.
     epochs, batch_size : int
-    optimizer : {"adam", "sgd"}
-    lr : float, optional
-        0.01 for adam and 0.1 for sgd when None.
-    loss : {"cross_entropy", "squared"}, optional
-        By the type of `y` when None.
-    validation : (X, y), optional
+    optimizer : {"adam", "sgd"}, an Optimizer, or a callable that makes one from the parameters
+    lr, weight_decay : float, optional
+        Of an optimiser by name; `lr` is 0.01 for adam and 0.1 for sgd when None.
+    scheduler : callable, optional
+        Makes a scheduler of the learning rate from the optimiser, e.g.
+        ``lambda opt: torch.optim.lr_scheduler.CosineAnnealingLR(opt, 20)``.
+    scheduler_per : {"epoch", "step"}
+        When the scheduler takes a step.
+    loss : {"cross_entropy", "squared"} or callable, optional
+        By the type of `y` when None. A callable gets outputs and targets of a batch and returns their mean loss.
+    clip : float, optional
+        Largest norm of the gradient.
+    accumulate : int
+        Mini-batches whose gradients are added up before a step.
+    autocast : torch.dtype, optional
+        Compute in this precision where it is safe, e.g. ``torch.bfloat16``; equilibria are solved in full precision.
+    contraction : float, optional
+        Keep ‖W‖·L of a DEQ of one layer at most this large, below 1, so that its equilibrium stays unique.
+    validation : (X, y) or DataLoader, optional
     patience : int, optional
         Stop after this many epochs without a better validation loss. The network ends with the
         weights of the best epoch, whether or not training stopped early.
+    callbacks : callable or sequence of them
+        Called after every epoch with the :class:`Epoch` and the network; ``True`` ends the training.
     checkpoint : path, optional
         A safetensors file written after every epoch. When it exists, training resumes from it
         and the result is bit-identical to an uninterrupted run.
@@ -134,11 +167,18 @@ def fit(
     >>> history.last.loss < 0.1 * history.epochs[0].loss
     True
     """
-    run = _Run(net, X, y, batch_size, optimizer, lr, loss, validation, patience, seed)
+    called = [callbacks] if callable(callbacks) else list(callbacks)
+    run = _Run(net, X, y, batch_size, optimizer, lr, weight_decay, loss, validation, patience, seed)
+    run.scheduled(scheduler, scheduler_per)
+    run.clip = None if clip is None else positive(clip, "clip")
+    run.accumulate, run.autocast = count(accumulate, "accumulate"), autocast
+    run.contraction = None if contraction is None else Contraction(net, contraction)
+    run.settings |= {"clip": clip, "accumulate": accumulate, "contraction": contraction}
+    run.settings |= {"autocast": None if autocast is None else str(autocast)}
     total = count(epochs, "epochs")
     if checkpoint is not None:
         files.writable(checkpoint, "checkpoint")
-        run.settings["data"] = _fingerprint([run.X, run.y, *(run.validation or ())])
+        run.settings["data"] = _fingerprint([*run.data.arrays, *(run.validation.arrays if run.validation else ())])
     with torch.random.fork_rng(devices=[]), reporter("training", total, progress) as report:
         run.check_outputs()
         torch.manual_seed(seed)
@@ -146,6 +186,8 @@ def fit(
             run.restore(checkpoint)
         while len(run.history.epochs) < total and not run.history.stopped_early:
             run.epoch()
+            stop = [one(run.history.last, net) is True for one in called]
+            run.history.stopped_early |= any(stop)
             if checkpoint is not None:
                 run.save(checkpoint)
             report(run.history.last, total)
@@ -160,13 +202,14 @@ class _Run:
     def __init__(
         self,
         net: torch.nn.Module,
-        X: ArrayLike | Tensor,
-        y: ArrayLike | Tensor,
+        X: Any,
+        y: Any,
         batch_size: int,
-        optimizer: str,
+        optimizer: Any,
         lr: float | None,
-        loss: str | None,
-        validation: tuple[ArrayLike | Tensor, ArrayLike | Tensor] | None,
+        weight_decay: float | None,
+        loss: str | Callable[[Any, Tensor], Tensor] | None,
+        validation: Any,
         patience: int | None,
         seed: int,
     ) -> None:
@@ -174,29 +217,36 @@ class _Run:
         example = next(net.parameters(), None)
         if example is None:
             raise InputError("net has no parameters to train")
-        self.X, target = _inputs(X, example, "X"), _numbers(y, example.device, "y")
-        integral = not target.is_floating_point()
-        self.loss = choice(loss or ("cross_entropy" if integral else "squared"), LOSSES, "loss")
-        self.y = self._target(target, len(self.X), "y")
-        self.validation: tuple[Tensor, Tensor] | None = None
-        if validation is not None:
+        self.device = example.device
+        self.data = Batches(X, y, example)
+        self.own_loss = loss if callable(loss) else None
+        target = self.data.first()[1]
+        usual = "squared" if target.is_floating_point() else "cross_entropy"
+        self.loss = "own" if callable(loss) else choice(loss or usual, LOSSES, "loss")
+        self._prepare(self.data)
+        self.validation: Batches | None = None
+        if is_loader(validation):
+            self.validation = Batches(validation, None, example, "validation ")
+        elif validation is not None:
             if not isinstance(validation, tuple | list) or len(validation) != 2:
-                raise InputError("validation must be a pair (X, y)")
-            inputs = _inputs(validation[0], example, "validation X")
-            held = _numbers(validation[1], example.device, "validation y")
-            self.validation = (inputs, self._target(held, len(inputs), "validation y"))
-        build, default = OPTIMIZERS[choice(optimizer, OPTIMIZERS, "optimizer")]
-        rate = default if lr is None else positive(lr, "lr")
-        self.optimizer = build(net.parameters(), lr=rate)  # type: ignore[call-arg]
+                raise InputError("validation must be a pair (X, y) or a DataLoader")
+            self.validation = Batches(validation[0], validation[1], example, "validation ")
+            self._prepare(self.validation)
+        self.optimizer, named = _optimizer(net, optimizer, lr, weight_decay)
         self.batch_size = count(batch_size, "batch_size")
         self.patience = None if patience is None else count(patience, "patience")
         self.seed = seeded(seed)
+        self.clip: float | None = None
+        self.accumulate = 1
+        self.autocast: torch.dtype | None = None
+        self.contraction: Contraction | None = None
+        self.scheduler: Any = None
+        self.per_step = False
         self.history = History()
         self.best: dict[str, Tensor] | None = None
         self.settings: dict[str, Any] = {
             "loss": self.loss,
-            "optimizer": optimizer,
-            "lr": rate,
+            **named,
             "batch_size": self.batch_size,
             "patience": self.patience,
             "seed": self.seed,
@@ -204,88 +254,140 @@ class _Run:
             "shapes": {name: list(value.shape) for name, value in net.state_dict().items()},
         }
 
-    def _target(self, target: Tensor, samples: int, name: str) -> Tensor:
-        if target.shape[:1] != (samples,):
-            raise InputError(f"{name} has shape {tuple(target.shape)} for {samples} samples")
+    def scheduled(self, build: Callable[[torch.optim.Optimizer], Any] | None, per: str) -> None:
+        """Add a scheduler of the learning rate."""
+        self.per_step = choice(per, ("epoch", "step"), "scheduler_per") == "step"
+        if build is None:
+            return
+        self.scheduler = build(self.optimizer)
+        if not hasattr(self.scheduler, "step"):
+            raise InputError(f"scheduler={build!r} must make a scheduler from the optimiser, but returned none")
+        self.settings["scheduler"] = type(self.scheduler).__name__
+
+    def _prepare(self, data: Batches) -> None:
+        """Check targets that are known in advance."""
+        target, name = data.y, f"{data.name}y"
+        if target is None or self.loss == "own":
+            return
         if self.loss == "cross_entropy":
-            if target.is_floating_point() or target.ndim != 1:
+            if target.is_floating_point():
                 raise InputError(f"{name} must be a vector of integer labels for loss='cross_entropy'")
             if int(target.min()) < 0:
                 raise InputError(f"{name} holds negative labels; number the classes 0, 1, …")
-            return target.long()
-        target = target.to(self.X.dtype)
+            data.y = target.long()
+            return
+        assert data.X is not None
+        target = target.to(data.X.dtype)
         if not bool(target.isfinite().all()):
             raise InputError(f"{name} holds NaN or infinite values; remove them")
-        return target[:, None] if target.ndim == 1 else target
+        data.y = target[:, None] if target.ndim == 1 else target
 
     @torch.no_grad()
     def check_outputs(self) -> None:
         """Refuse inputs and targets that do not fit the network, before anything is trained."""
-        sets = [("", self.X, self.y), *([("validation ", *self.validation)] if self.validation else [])]
-        for name, X, y in sets:
-            if X.shape[1] != getattr(self.net, "in_features", self.X.shape[1]):
-                features = getattr(self.net, "in_features", self.X.shape[1])
-                raise InputError(f"{name}X has {X.shape[1]} features but the network takes {features}")
+        if self.loss == "own":
+            return
+        for data in (self.data, *([self.validation] if self.validation else [])):
+            X, y = data.first()
+            features = getattr(self.net, "in_features", None)
+            if isinstance(features, int) and X.shape[-1] != features:
+                raise InputError(f"{data.name}X has {X.shape[-1]} features but the network takes {features}")
             with evaluating(self.net):
-                given = tuple(self.net(X[:1]).shape[1:])
-            if self.loss == "squared" and tuple(y.shape[1:]) != given:
-                raise InputError(f"{name}y has shape {tuple(y.shape[1:])} a sample but the network gives {given}")
-            if self.loss == "cross_entropy" and int(y.max()) >= given[0]:
-                raise InputError(f"{name}y holds the label {int(y.max())} but the network has {given[0]} outputs")
+                output = self.net(X[:1])
+            given = tuple(output.shape[1:])
+            if self.loss == "squared" and _column(y, output).shape[1:] != given:
+                raise InputError(f"{data.name}y has shape {tuple(y.shape[1:])} a sample but the network gives {given}")
+            if self.loss == "cross_entropy":
+                classes = label_places(output, y[:1])[0].shape[1]
+                if int(y.max()) >= classes:
+                    raise InputError(
+                        f"{data.name}y holds the label {int(y.max())} but the network has {classes} outputs"
+                    )
 
-    def _measure(self, X: Tensor, y: Tensor) -> tuple[Tensor, int]:
+    def _measure(self, X: Tensor, y: Tensor) -> tuple[Tensor, float]:
         """Mean loss of a batch, and the number of correct predictions."""
-        output = self.net(X)
+        with torch.autocast(self.device.type, dtype=self.autocast, enabled=self.autocast is not None):
+            output = self.net(X)
+        if self.own_loss is not None:
+            value = self.own_loss(output, y)
+            if not isinstance(value, Tensor) or value.ndim:
+                raise InputError(f"loss={self.own_loss!r} must return a scalar tensor")
+            return value, 0.0
         if self.loss == "cross_entropy":
-            return torch.nn.functional.cross_entropy(output, y), int((output.argmax(1) == y).sum())
-        return torch.nn.functional.mse_loss(output, y), 0
+            scores, labels = label_places(output.float() if self.autocast else output, y)
+            right = (scores.argmax(1) == labels).sum()
+            return torch.nn.functional.cross_entropy(scores, labels), float(right) * len(y) / len(labels)
+        target = _column(y, output).to(output.dtype)
+        return torch.nn.functional.mse_loss(output, target), 0.0
+
+    def _step(self, group: list[tuple[Tensor, Tensor]]) -> tuple[float, float, int]:
+        """One step of the optimiser; sums of the loss and of correct predictions, and iterations of the solver."""
+        self.optimizer.zero_grad(set_to_none=True)
+        samples = sum(len(y) for _, y in group)
+        total, correct, iterations = 0.0, 0.0, 0
+        for X, y in group:
+            value, right = self._measure(X, y)
+            (value * (len(y) / samples) if len(group) > 1 else value).backward()
+            total += float(value.detach()) * len(y)
+            correct += right
+            iterations += getattr(getattr(self.net, "last_solve", None), "iterations", 0)
+        if self.clip is not None:
+            torch.nn.utils.clip_grad_norm_(self.net.parameters(), self.clip)
+        self.optimizer.step()
+        if self.contraction is not None:
+            self.contraction.step()
+        if self.scheduler is not None and self.per_step:
+            self.scheduler.step()
+        return total, correct, iterations
 
     def epoch(self) -> None:
         """One pass over the data, then the validation."""
         number = len(self.history.epochs) + 1
         begin = time.perf_counter()
-        order = torch.randperm(len(self.X), generator=torch.Generator().manual_seed(self.seed * 1_000_003 + number))
-        total, correct, iterations, batches = 0.0, 0, 0, 0
+        total, correct, iterations, batches, samples = 0.0, 0.0, 0, 0, 0
         self.net.train()
-        for rows in order.split(self.batch_size):
-            self.optimizer.zero_grad(set_to_none=True)
-            value, right = self._measure(self.X[rows], self.y[rows])
-            value.backward()
-            self.optimizer.step()
-            total += float(value.detach()) * len(rows)
-            correct += right
-            batches += 1
-            iterations += getattr(getattr(self.net, "last_solve", None), "iterations", 0)
-        mean = total / len(self.X)
+        for group in _groups(self.data(self.seed * 1_000_003 + number, self.batch_size), self.accumulate):
+            value, right, solved = self._step(group)
+            total, correct, iterations = total + value, correct + right, iterations + solved
+            samples += sum(len(y) for _, y in group)
+            batches += len(group)
+        if self.contraction is not None:
+            self.contraction.exactly()
+        mean = total / samples
         if not math.isfinite(mean):
-            raise NotConvergedError(f"the loss is {mean} after epoch {number}; lower lr={self.settings['lr']:g}")
+            rates = [group["lr"] for group in self.optimizer.param_groups]
+            raise NotConvergedError(f"the loss is {mean} after epoch {number}; lower lr={rates[0]:g}")
         labelled = self.loss == "cross_entropy"
         held_loss, held_accuracy = self._validate()
         self.history.epochs.append(
             Epoch(
                 number,
                 mean,
-                correct / len(self.X) if labelled else None,
+                correct / samples if labelled else None,
                 iterations / batches if iterations else None,
                 held_loss,
                 held_accuracy if labelled else None,
                 time.perf_counter() - begin,
             )
         )
-        self._compare(mean if held_loss is None else held_loss)
+        judged = mean if held_loss is None else held_loss
+        if self.scheduler is not None and not self.per_step:
+            plateau = isinstance(self.scheduler, torch.optim.lr_scheduler.ReduceLROnPlateau)
+            self.scheduler.step(judged) if plateau else self.scheduler.step()
+        self._compare(judged)
 
     @torch.no_grad()
     def _validate(self) -> tuple[float | None, float | None]:
         if self.validation is None:
             return None, None
-        X, y = self.validation
-        total, correct = 0.0, 0
+        total, correct, samples = 0.0, 0.0, 0
         with evaluating(self.net):
-            for rows in torch.arange(len(X)).split(self.batch_size):
-                value, right = self._measure(X[rows], y[rows])
-                total += float(value) * len(rows)
+            for X, y in self.validation(None, self.batch_size):
+                value, right = self._measure(X, y)
+                total += float(value) * len(y)
                 correct += right
-        return total / len(X), correct / len(X)
+                samples += len(y)
+        return total / samples, correct / samples
 
     def _compare(self, value: float) -> None:
         number = len(self.history.epochs)
@@ -303,6 +405,8 @@ class _Run:
         tensors |= {f"best/{name}": value for name, value in (self.best or {}).items()}
         for index, slots in self.optimizer.state_dict()["state"].items():
             tensors |= {f"optimizer/{index}/{name}": value for name, value in slots.items() if value is not None}
+        if any(not isinstance(value, Tensor) for value in tensors.values()):
+            raise InputError(f"checkpoint= cannot keep the state of {type(self.optimizer).__name__}; train without one")
         tensors["rng"] = torch.get_rng_state()
         state = {
             "settings": self.settings,
@@ -310,6 +414,9 @@ class _Run:
             "best": self.history.best,
             "stopped_early": self.history.stopped_early,
         }
+        if self.scheduler is not None:
+            state["scheduler"] = _plain_state(self.scheduler)
+            state["rates"] = [group["lr"] for group in self.optimizer.param_groups]
         files.write(path, packed(tensors, "training", state))
 
     def restore(self, path: str | Path) -> None:
@@ -337,6 +444,10 @@ class _Run:
                     _like(one[name], value, name)
             torch.set_rng_state(_like(tensors["rng"], torch.get_rng_state(), "rng"))
             self.optimizer.load_state_dict({**self.optimizer.state_dict(), "state": self._slots(slots)})
+            if self.scheduler is not None:
+                self.scheduler.load_state_dict({**self.scheduler.state_dict(), **state["scheduler"]})
+                for group, rate in zip(self.optimizer.param_groups, state["rates"], strict=True):
+                    group["lr"] = positive(rate, "lr") if rate else 0.0
             self.net.load_state_dict(weights)
         except (LookupError, TypeError, ValueError, RuntimeError) as error:
             reason = " ".join(str(error).split())
@@ -374,18 +485,6 @@ def _under(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
 
 
-@contextmanager
-def evaluating(net: torch.nn.Module) -> Iterator[None]:
-    """Switch to evaluation mode inside the block, then restore the mode of every submodule."""
-    modes = {module: module.training for module in net.modules()}
-    net.eval()
-    try:
-        yield
-    finally:
-        for module, training in modes.items():
-            module.training = training
-
-
 def _identity(net: Any) -> Any:
     """A description, as JSON, that distinguishes networks of equal shapes."""
     try:
@@ -394,23 +493,46 @@ def _identity(net: Any) -> Any:
         return repr(net)
 
 
-def _numbers(values: Any, device: torch.device, name: str) -> Tensor:
-    try:
-        return torch.as_tensor(values, device=device)
-    except (TypeError, ValueError, RuntimeError):
-        raise InputError(
-            f"{name} must hold numbers; number the classes first: np.unique({name.split()[-1]}, return_inverse=True)[1]"
-        ) from None
+def _optimizer(
+    net: torch.nn.Module, given: Any, lr: float | None, weight_decay: float | None
+) -> tuple[torch.optim.Optimizer, dict[str, Any]]:
+    """The optimiser, and what a checkpoint remembers of it."""
+    if isinstance(given, str):
+        build, default = OPTIMIZERS[choice(given, OPTIMIZERS, "optimizer")]
+        rate = default if lr is None else positive(lr, "lr")
+        decay = nonnegative(weight_decay or 0.0, "weight_decay")
+        found = build(net.parameters(), lr=rate, weight_decay=decay)  # type: ignore[call-arg]
+        return found, {"optimizer": given, "lr": rate, **({"weight_decay": decay} if decay else {})}
+    for name, value in (("lr", lr), ("weight_decay", weight_decay)):
+        if value is not None:
+            raise InputError(f"{name}={value!r} is for an optimizer by name; set it in your own")
+    own = given if isinstance(given, torch.optim.Optimizer) else given(net.parameters()) if callable(given) else None
+    if not isinstance(own, torch.optim.Optimizer):
+        raise InputError(f"optimizer={given!r} must be a name, an Optimizer, or make one from the parameters")
+    return own, {"optimizer": type(own).__name__, "lr": [group["lr"] for group in own.param_groups]}
 
 
-def _inputs(X: ArrayLike | Tensor, like: Tensor, name: str) -> Tensor:
-    inputs = torch.as_tensor(X, dtype=like.dtype, device=like.device)
-    if inputs.ndim != 2 or inputs.shape[0] == 0:
-        shape = tuple(inputs.shape)
-        raise InputError(f"{name} has shape {shape} but must be (samples, features) with at least one sample")
-    if not bool(inputs.isfinite().all()):
-        raise InputError(f"{name} holds NaN or infinite values; remove or impute them")
-    return inputs.contiguous()
+def _column(y: Tensor, output: Tensor) -> Tensor:
+    """Targets (n,) of a network with one output (n, 1)."""
+    return y[:, None] if y.ndim == 1 and output.ndim == 2 else y
+
+
+def _groups(items: Iterable[T], size: int) -> Iterator[list[T]]:
+    """Lists of so many items, the last one perhaps shorter."""
+    iterator = iter(items)
+    while group := list(itertools.islice(iterator, size)):
+        yield group
+
+
+def _plain_state(scheduler: Any) -> dict[str, Any]:
+    """The numbers of a scheduler; its functions are made again."""
+    kept = {}
+    for name, value in scheduler.state_dict().items():
+        try:
+            kept[name] = json.loads(json.dumps(value))
+        except (TypeError, ValueError):
+            continue
+    return kept
 
 
 def _fingerprint(tensors: Sequence[Tensor]) -> str:

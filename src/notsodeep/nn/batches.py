@@ -1,0 +1,115 @@
+"""Samples for training, in mini-batches: arrays that are shuffled here, or a loader that brings its own."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader
+
+from notsodeep.checks import InputError
+
+__all__ = ["Batches", "is_loader", "label_places", "real_inputs"]
+
+
+class Batches:
+    """Pairs (X, y) on the device and in the precision of the network.
+
+    Parameters
+    ----------
+    X, y : arrays, or a DataLoader and None
+    like : Tensor
+        A parameter of the network.
+    name : str
+        How errors begin, ``""`` or ``"validation "``.
+    """
+
+    def __init__(self, X: Any, y: Any, like: Tensor, name: str = "") -> None:
+        self.like, self.name = like, name
+        self.loader: DataLoader[Any] | None = X if is_loader(X) else None
+        self.X: Tensor | None = None
+        self.y: Tensor | None = None
+        if self.loader is not None:
+            if y is not None:
+                raise InputError(f"{name}y belongs to an array; a DataLoader brings its own targets")
+            return
+        if y is None:
+            raise InputError(f"{name}y is missing; pass targets, or a DataLoader of pairs (x, y) as X")
+        self.X = real_inputs(X, like, f"{name}X")
+        self.y = _numbers(y, like.device, f"{name}y")
+        if self.y.shape[:1] != (len(self.X),):
+            raise InputError(f"{name}y has shape {tuple(self.y.shape)} for {len(self.X)} samples")
+
+    @property
+    def arrays(self) -> list[Tensor]:
+        """The samples and targets that are known in advance."""
+        return [one for one in (self.X, self.y) if one is not None]
+
+    def first(self) -> tuple[Tensor, Tensor]:
+        """A first pair, to look at."""
+        if self.X is not None and self.y is not None:
+            return self.X, self.y
+        state = torch.get_rng_state()  # looking at the loader must not change what comes later
+        try:
+            return next(self(0, 1))
+        except StopIteration:
+            raise InputError(f"{self.name}X is a DataLoader without any batch") from None
+        finally:
+            torch.set_rng_state(state)
+
+    def __call__(self, seed: int | None, size: int) -> Iterator[tuple[Tensor, Tensor]]:
+        """All pairs once, in batches of `size`; shuffled by `seed`, unless that is None."""
+        if self.X is not None and self.y is not None:
+            order = torch.arange(len(self.X))
+            if seed is not None:
+                order = torch.randperm(len(self.X), generator=torch.Generator().manual_seed(seed))
+            for rows in order.split(size):
+                yield self.X[rows], self.y[rows]
+            return
+        for pair in self.loader or ():
+            if not isinstance(pair, tuple | list) or len(pair) != 2:
+                raise InputError(f"{self.name}X is a DataLoader that does not give pairs (x, y)")
+            x, y = pair
+            if isinstance(x, Tensor):
+                x = x.to(self.like.device, self.like.dtype if x.is_floating_point() else None)
+            yield x, torch.as_tensor(y).to(self.like.device)
+
+
+def is_loader(X: Any) -> bool:
+    return isinstance(X, DataLoader)
+
+
+def real_inputs(X: Any, like: Tensor, name: str) -> Tensor:
+    """(n, …) in the precision of `like`; finite."""
+    inputs = torch.as_tensor(X, dtype=like.dtype, device=like.device)
+    if inputs.ndim < 2 or inputs.shape[0] == 0:
+        shape = tuple(inputs.shape)
+        raise InputError(f"{name} has shape {shape} but must be (samples, features) with at least one sample")
+    if not bool(inputs.isfinite().all()):
+        raise InputError(f"{name} holds NaN or infinite values; remove or impute them")
+    return inputs.contiguous()
+
+
+def _numbers(values: Any, device: torch.device, name: str) -> Tensor:
+    try:
+        return torch.as_tensor(values, device=device)
+    except (TypeError, ValueError, RuntimeError):
+        raise InputError(
+            f"{name} must hold numbers; number the classes first: np.unique({name.split()[-1]}, return_inverse=True)[1]"
+        ) from None
+
+
+def label_places(output: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    """Scores (k, classes) and labels (k,) of all places: the classes are the last dimension, or else the second."""
+    if output.shape[:-1] == labels.shape:
+        scores = output
+    elif (output.shape[0], *output.shape[2:]) == tuple(labels.shape):
+        scores = output.movedim(1, -1)
+    else:
+        raise InputError(
+            f"y has labels of shape {tuple(labels.shape[1:])} a sample but the network gives {tuple(output.shape[1:])}"
+        )
+    return scores.reshape(math.prod(scores.shape[:-1]), scores.shape[-1]), labels.reshape(-1).long()

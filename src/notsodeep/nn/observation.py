@@ -1,0 +1,121 @@
+"""A module observed from outside: its inputs, its outputs, and the state that one of its weights multiplies."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from notsodeep.checks import InputError
+
+__all__ = ["evaluating", "module_inputs", "module_outputs", "multiplied", "unwrapped"]
+
+_PRODUCTS = {  # the positions of the two factors
+    torch.ops.aten.mm.default: (0, 1),
+    torch.ops.aten.addmm.default: (1, 2),
+    torch.ops.aten.linear.default: (0, 1),
+}
+
+
+@contextmanager
+def evaluating(net: Any) -> Iterator[None]:
+    """Switch to evaluation mode inside the block, then restore the mode of every submodule."""
+    modes = {module: module.training for module in net.modules()} if isinstance(net, torch.nn.Module) else {}
+    for module in modes:
+        module.training = False
+    try:
+        yield
+    finally:
+        for module, training in modes.items():
+            module.training = training
+
+
+def unwrapped(module: Any) -> Any:
+    """The module behind ``torch.compile`` and data parallelism."""
+    while isinstance(module, torch.nn.Module):
+        inner = getattr(module, "_orig_mod", None)
+        if inner is None and isinstance(module, torch.nn.DataParallel | torch.nn.parallel.DistributedDataParallel):
+            inner = module.module
+        if inner is None:
+            break
+        module = inner
+    return module
+
+
+def module_inputs(module: Any, X: Any, name: str = "X") -> Tensor:
+    """X as a dense, finite tensor of real numbers in the precision and on the device of the module.
+
+    Arrays, sparse matrices of SciPy and sparse tensors are converted.
+    """
+    if hasattr(X, "toarray"):
+        X = X.toarray()
+    if isinstance(X, Tensor) and X.layout != torch.strided:
+        X = X.to_dense()
+    try:
+        tensor = torch.as_tensor(X)
+    except (TypeError, ValueError, RuntimeError):
+        raise InputError(f"{name} is a {type(X).__name__}; pass an array or a tensor of numbers") from None
+    if tensor.ndim < 2 or 0 in tensor.shape or tensor.is_complex():
+        raise InputError(
+            f"{name} has shape {tuple(tensor.shape)} in {tensor.dtype}; pass real numbers, one sample a row"
+        )
+    like = next(module.parameters(), None) if isinstance(module, torch.nn.Module) else None
+    default = tensor.dtype if tensor.is_floating_point() else torch.get_default_dtype()
+    dtype = like.dtype if like is not None and like.is_floating_point() else default
+    tensor = tensor.detach().to(device=like.device if like is not None else None, dtype=dtype)
+    if not bool(tensor.isfinite().all()):
+        raise InputError(f"{name} holds NaN or infinite values; remove or impute them")
+    return tensor
+
+
+@torch.no_grad()
+def module_outputs(module: Any, X: Tensor, batch: int | None = None) -> Tensor:
+    """Outputs at X, (n, outputs), in evaluation mode; of several outputs the first."""
+    rows = [X] if batch is None else X.split(batch)
+    with evaluating(module):
+        return torch.cat([_first(module(part), len(part)) for part in rows])
+
+
+def _first(outputs: Any, rows: int) -> Tensor:
+    if isinstance(outputs, tuple | list) and outputs:
+        outputs = outputs[0]
+    if not isinstance(outputs, Tensor) or outputs.ndim not in (1, 2) or len(outputs) != rows:
+        shape = tuple(outputs.shape) if isinstance(outputs, Tensor) else type(outputs).__name__
+        raise InputError(f"the module returns {shape} for {rows} samples; wrap it so that it returns (batch, outputs)")
+    return outputs.detach().reshape(rows, -1)
+
+
+@torch.no_grad()
+def multiplied(module: Any, X: Tensor, weight: Tensor) -> tuple[Tensor, Tensor | None]:
+    """Outputs at X, and the last state (n, m) that was multiplied by `weight` (m, m) on the way; None if none was."""
+    # compiled parts hide their products; without dynamo, which is slow to import, nothing is compiled
+    eager = torch.compiler.set_stance("force_eager") if "torch._dynamo" in sys.modules else nullcontext()
+    with eager, _Products(weight, len(X)) as seen:
+        outputs = module_outputs(module, X)
+    return outputs, seen.state
+
+
+class _Products(TorchDispatchMode):
+    """Keeps the other factor of the last product with a weight, if that is a whole batch."""
+
+    def __init__(self, weight: Tensor, rows: int) -> None:
+        super().__init__()
+        self.weight, self.rows = weight, rows
+        self.state: Tensor | None = None
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func in _PRODUCTS:
+            left, right = (args[place] for place in _PRODUCTS[func])
+            if self._is_weight(right) and left.ndim == 2 and len(left) == self.rows:
+                self.state = left.detach().clone()
+            elif self._is_weight(left) and right.ndim == 2 and right.shape[1] == self.rows:
+                self.state = right.detach().t().clone()
+        return func(*args, **(kwargs or {}))
+
+    def _is_weight(self, factor: Tensor) -> bool:
+        return factor.numel() == self.weight.numel() and factor.data_ptr() == self.weight.data_ptr()

@@ -1,0 +1,233 @@
+"""Training as people are used to: loaders, optimisers, schedulers, losses, shapes, precision, callbacks."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+
+import notsodeep as nsd
+from notsodeep import nn
+from notsodeep.checks import InputError
+
+
+def task(n: int = 96, p: int = 6) -> tuple[torch.Tensor, torch.Tensor]:
+    X = torch.randn(n, p, generator=torch.Generator().manual_seed(0))
+    return X, (X[:, 0] > 0).long()
+
+
+def shallow(**options) -> nn.ExplicitNet:
+    return nn.ExplicitNet(nsd.Explicit(["tanh"]), 6, 20, 2, **options)
+
+
+def weights(net: torch.nn.Module) -> torch.Tensor:
+    return torch.cat([one.detach().reshape(-1) for one in net.parameters()])
+
+
+def test_a_loader_gives_what_arrays_give():
+    X, y = task()
+    by_hand, by_loader = shallow(), shallow()
+    nn.fit(by_hand, X, y, epochs=2, batch_size=96, validation=(X, y))
+    loader = DataLoader(TensorDataset(X.double(), y), batch_size=96)
+    history = nn.fit(by_loader, loader, epochs=2, validation=loader)
+    torch.testing.assert_close(weights(by_loader), weights(by_hand), rtol=1e-5, atol=1e-6)
+    assert history.last.validation_accuracy is not None
+    with pytest.raises(InputError, match="brings its own targets"):
+        nn.fit(shallow(), loader, y)
+    with pytest.raises(InputError, match="y is missing"):
+        nn.fit(shallow(), X)
+    with pytest.raises(InputError, match="pairs"):
+        nn.fit(shallow(), DataLoader(TensorDataset(X)))
+    with pytest.raises(InputError, match="without any batch"):
+        nn.fit(shallow(), DataLoader([]))
+
+
+def test_a_shuffling_loader_resumes_exactly(tmp_path):
+    X, y = task()
+    whole, parts = shallow(), shallow()
+
+    def loader():
+        return DataLoader(TensorDataset(X, y), batch_size=16, shuffle=True)
+
+    def halved(optimizer):
+        return torch.optim.lr_scheduler.StepLR(optimizer, 1, gamma=0.5)
+
+    nn.fit(whole, loader(), epochs=4, scheduler=halved, seed=3)
+    for epochs in (2, 4):
+        nn.fit(parts, loader(), epochs=epochs, scheduler=halved, seed=3, checkpoint=tmp_path / "run.safetensors")
+    assert torch.equal(weights(parts), weights(whole))
+
+
+@pytest.mark.parametrize(
+    "build",
+    [
+        lambda p: torch.optim.AdamW(p, lr=0.01, weight_decay=0.1),
+        lambda p: torch.optim.RMSprop(p, lr=0.003),
+        lambda p: torch.optim.SGD(p, lr=0.3, momentum=0.9, nesterov=True),
+    ],
+)
+def test_any_optimiser_resumes(build, tmp_path):
+    X, y = task()
+    whole, parts = shallow(), shallow()
+    nn.fit(whole, X, y, epochs=3, optimizer=build)
+    for epochs in (1, 3):
+        nn.fit(parts, X, y, epochs=epochs, optimizer=build, checkpoint=tmp_path / "run.safetensors")
+    assert torch.equal(weights(parts), weights(whole))
+    ready = shallow()
+    nn.fit(ready, X, y, epochs=3, optimizer=build(ready.parameters()))
+    assert torch.equal(weights(ready), weights(whole))
+
+
+def test_the_loop_is_the_one_everybody_writes():
+    """Weight decay, clipping, a schedule for each step and accumulation, against a loop by hand."""
+    X, y = task()
+    net, mine = shallow(), shallow()
+    nn.fit(
+        net,
+        X,
+        y,
+        epochs=2,
+        batch_size=96,
+        lr=0.02,
+        weight_decay=0.05,
+        clip=0.1,
+        scheduler=lambda opt: torch.optim.lr_scheduler.ExponentialLR(opt, 0.5),
+        scheduler_per="step",
+    )
+    optimizer = torch.optim.Adam(mine.parameters(), lr=0.02, weight_decay=0.05)
+    for step in range(2):
+        order = torch.randperm(96, generator=torch.Generator().manual_seed(step + 1))
+        optimizer.zero_grad()
+        torch.nn.functional.cross_entropy(mine(X[order]), y[order]).backward()
+        torch.nn.utils.clip_grad_norm_(mine.parameters(), 0.1)
+        optimizer.step()
+        optimizer.param_groups[0]["lr"] *= 0.5
+    torch.testing.assert_close(weights(net), weights(mine), rtol=1e-6, atol=1e-7)
+    split = shallow()
+    nn.fit(split, X, y, epochs=2, batch_size=36, accumulate=3, optimizer="sgd", lr=0.2)
+    whole = shallow()
+    nn.fit(whole, X, y, epochs=2, batch_size=108, optimizer="sgd", lr=0.2)
+    torch.testing.assert_close(weights(split), weights(whole), rtol=1e-5, atol=1e-6)
+
+
+def test_own_losses_and_a_plateau():
+    X, y = task()
+    net = shallow()
+
+    def huber(outputs, targets):
+        return torch.nn.functional.huber_loss(outputs[:, 0], targets)
+
+    history = nn.fit(
+        net,
+        X,
+        X[:, 1],
+        loss=huber,
+        lr=0.05,
+        epochs=25,
+        scheduler=lambda opt: torch.optim.lr_scheduler.ReduceLROnPlateau(opt, patience=0),
+    )
+    assert history.last.accuracy is None
+    with torch.no_grad():
+        assert float(huber(net(X), X[:, 1])) < 0.5 * history.epochs[0].loss
+    with pytest.raises(InputError, match="scalar"):
+        nn.fit(net, X, y, loss=lambda a, b: a)
+
+
+def test_images_and_sequences_keep_their_shapes():
+    X, y = torch.randn(40, 1, 4, 4), torch.randint(3, (40,))
+    images = torch.nn.Sequential(
+        torch.nn.Conv2d(1, 4, 3, padding=1), torch.nn.ReLU(), torch.nn.Flatten(), torch.nn.Linear(64, 3)
+    )
+    assert nn.fit(images, X, y, epochs=3).last.accuracy is not None
+    places = torch.nn.Conv2d(1, 3, 1)
+    labels = torch.randint(3, (40, 4, 4))
+    assert 0 <= nn.fit(places, X, labels, epochs=1).last.accuracy <= 1
+    words, tags = torch.randn(30, 5, 6), torch.randint(2, (30, 5))
+    history = nn.fit(shallow(), words, tags, epochs=2, validation=(words, tags))
+    with torch.no_grad():
+        net = shallow()
+        first = torch.nn.functional.cross_entropy(net(words).reshape(-1, 2), tags.reshape(-1))
+    assert history.epochs[0].loss == pytest.approx(float(first), rel=0.2)
+    assert nn.fit(shallow(), words, torch.randn(30, 5, 2), epochs=1).last.accuracy is None
+    with pytest.raises(InputError, match="labels of shape"):
+        nn.fit(shallow(), words, torch.randint(2, (30, 4)))
+
+
+def test_half_precision_where_it_is_safe():
+    X, y = task()
+    seen = []
+
+    class Watching(torch.nn.Linear):
+        def forward(self, x):
+            out = super().forward(x)
+            seen.append(out.dtype)
+            return out
+
+    history = nn.fit(Watching(6, 2), X, y, epochs=40, lr=0.1, autocast=torch.bfloat16)
+    assert set(seen[1:]) == {torch.bfloat16}
+    assert history.last.accuracy > 0.8
+
+
+def test_callbacks_see_every_epoch_and_may_stop():
+    X, y = task()
+    seen = []
+    history = nn.fit(
+        shallow(),
+        X,
+        y,
+        epochs=9,
+        callbacks=[lambda epoch, net: seen.append(epoch.epoch), lambda epoch, net: epoch.epoch == 3],
+    )
+    assert seen == [1, 2, 3]
+    assert history.stopped_early
+
+
+class Theirs(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.W, self.U, self.out = torch.nn.Linear(20, 20), torch.nn.Linear(6, 20), torch.nn.Linear(20, 2)
+        self.act = torch.nn.Tanh()
+
+    def forward(self, x):
+        h = self.U(x).tanh()
+        for _ in range(15):
+            h = self.act(self.W(h) + self.U(x))
+        return self.out(h)
+
+
+def test_the_equilibrium_stays_unique_when_asked():
+    X, y = task()
+    y = y ^ (X[:, 1] > 0).long()  # not linear, so that the recurrent weight grows
+    free, held = (nn.DEQNet(nsd.DEQ("relu", 0.2, 0.8), 6, 24, 2) for _ in range(2))
+    sizes = []
+    nn.fit(free, X, y, epochs=15, lr=0.1)
+    nn.fit(held, X, y, epochs=15, lr=0.1, contraction=0.9, callbacks=lambda epoch, net: sizes.append(net.contraction))
+    assert free.contraction > 1
+    assert len(sizes) == 15
+    assert max(sizes) <= 0.9 + 1e-5
+    assert max(sizes) > 0.89
+    other = Theirs()
+    nn.fit(other, X, y, epochs=10, lr=0.1, contraction=0.5)
+    assert float(torch.linalg.matrix_norm(other.W.weight.detach(), 2)) <= 0.5 + 1e-5
+    for net, bound, message in ((held, 1.0, "between 0 and 1"), (torch.nn.Linear(6, 2), 0.5, "nn.replace")):
+        with pytest.raises(InputError, match=message):
+            nn.fit(net, X, y, contraction=bound)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"optimizer": lambda p: 3}, "must be a name, an Optimizer"),
+        ({"optimizer": lambda p: torch.optim.SGD(p, 0.1), "lr": 0.1}, "lr=0.1 is for an optimizer by name"),
+        ({"scheduler": lambda opt: None}, "returned none"),
+        ({"scheduler_per": "batch"}, "scheduler_per"),
+        ({"clip": 0}, "clip"),
+        ({"accumulate": 0}, "accumulate"),
+        ({"weight_decay": -1.0}, "weight_decay"),
+    ],
+)
+def test_bad_habits_get_one_line(change, message):
+    X, y = task()
+    with pytest.raises(InputError, match=message):
+        nn.fit(shallow(), X, y, **change)
