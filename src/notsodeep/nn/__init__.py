@@ -11,13 +11,15 @@ except ImportError as error:
 from notsodeep.nn.activations import TensorActivation
 from notsodeep.nn.empirical import empirical_kernel
 from notsodeep.nn.equilibrium import Equilibrium
-from notsodeep.nn.export import export_onnx, load, save
+from notsodeep.nn.export import load, save
 from notsodeep.nn.fixed_point import SolveReport
 from notsodeep.nn.learnable_kernel import DEQKernel
 from notsodeep.nn.ling23.condition import Certificate, certificate, ling23_network
 from notsodeep.nn.ling23.descent import Trajectory, descend
 from notsodeep.nn.networks import DEQNet, EffectiveWeights, ExplicitNet
+from notsodeep.nn.onnx_graph import export_onnx
 from notsodeep.nn.recognition import ModuleMatch, match_module
+from notsodeep.nn.replacement import Replacement, replace
 from notsodeep.nn.tensor_kernels import kernel
 from notsodeep.nn.training import Epoch, History, fit
 
@@ -31,6 +33,7 @@ __all__ = [
     "ExplicitNet",
     "History",
     "ModuleMatch",
+    "Replacement",
     "SolveReport",
     "TensorActivation",
     "Trajectory",
@@ -43,5 +46,6 @@ __all__ = [
     "ling23_network",
     "load",
     "match_module",
+    "replace",
     "save",
 ]

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,13 +10,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from notsodeep import files
 from notsodeep.checks import InputError, matrix
 from notsodeep.data import Data, load, subsample
 from notsodeep.extras import need
 from notsodeep.matching import Match
 from notsodeep.progress import Progress, reporter
 from notsodeep.report import pictures
+from notsodeep.report.folder import new_report
 from notsodeep.report.match_page import match_page
 from notsodeep.study import Study, comparable, compare
 
@@ -65,7 +63,7 @@ def write_report(
     folder = Path(directory)
     data = _data(X, y, limit)
     replaced = (folder / "match.json").is_file()
-    with reporter("report", progress=progress) as step, _new(folder) as fresh:
+    with reporter("report", progress=progress) as step, new_report(folder, "match.json", _FILES) as fresh:
         study = Study.of(match, data, progress=step)
         comparison = compare(study, progress=step) if train and comparable(study) else None
         step.stage("forecast")
@@ -93,26 +91,3 @@ def _data(X: ArrayLike | Data | str | Path | None, y: ArrayLike | None, limit: i
     if labels is not None and labels.shape != (len(rows),):
         raise InputError(f"y has shape {labels.shape} but X has {len(rows)} samples; pass one label per row")
     return subsample(Data("your data", rows, labels), limit)
-
-
-@contextmanager
-def _new(path: Path) -> Iterator[Path]:
-    """Yield an empty directory; it becomes `path` only if the block succeeds.
-
-    An existing `path` is replaced if it is empty or holds only a report. Anything else may be the user's work and is
-    refused.
-    """
-
-    def check(place: Path) -> None:
-        if place.is_dir() and (present := sorted(entry.name for entry in place.iterdir())):
-            strangers = [name for name in present if name not in _FILES]
-            if "match.json" not in present or strangers:
-                named = strangers[0] if strangers else present[0]
-                raise InputError(
-                    f"report={str(path)!r} holds files that are not a report ({named!r} for one), and a report "
-                    "replaces the whole directory; pass an empty or a new directory"
-                )
-
-    check(path)
-    with files.building(path, parameter="report", check=check) as fresh:
-        yield fresh

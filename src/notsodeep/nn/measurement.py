@@ -1,0 +1,106 @@
+"""How close the outputs of two networks are, how well they are calibrated, and how long each takes."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from notsodeep.nn.observation import evaluating
+
+__all__ = ["Closeness", "best_milliseconds", "calibration_error", "closeness"]
+
+_BINS = 15
+_ENOUGH = 1.5  # seconds for the timing of all networks at one batch size
+_ROUNDS = 30
+
+
+@dataclass(frozen=True)
+class Closeness:
+    """Outputs compared with those of the module.
+
+    Attributes
+    ----------
+    agreement : float
+        Share of rows with the same largest output; for real outputs the explained share of their variance.
+    error : float
+        Standard error of the agreement; nan for real outputs.
+    kl : float or None
+        Mean Kullback–Leibler divergence from the module's probabilities, for classes.
+    relative_error : float
+        ‖f̂ − f‖/‖f‖ over all rows.
+    accuracy, calibration : float or None
+        Share of correct labels and expected calibration error, where labels are known.
+    agrees : Tensor, (n,)
+        Row by row, for paired comparisons.
+    """
+
+    agreement: float
+    error: float
+    kl: float | None
+    relative_error: float
+    accuracy: float | None
+    calibration: float | None
+    agrees: Tensor
+
+
+@torch.no_grad()
+def closeness(outputs: Tensor, goal: Tensor, labels: Tensor | None, classes: bool) -> Closeness:
+    """Compare outputs (n, k) with those of the module, and with labels (n,) or real targets."""
+    outputs, goal = outputs.double(), goal.double()
+    gap = outputs - goal
+    relative = float(gap.norm() / goal.norm()) if bool(goal.any()) else math.inf
+    if not classes:
+        around = (goal - goal.mean(0)).square().sum()
+        explained = 1 - float(gap.square().sum() / around) if float(around) else -math.inf
+        fit = None
+        if labels is not None:
+            target = labels.double().reshape(len(labels), -1)
+            fit = 1 - float((outputs - target).square().sum() / (target - target.mean(0)).square().sum())
+        return Closeness(explained, math.nan, None, relative, fit, None, gap.square().sum(1))
+    agrees = (outputs.argmax(1) == goal.argmax(1)).double()
+    share = float(agrees.mean())
+    kl = torch.nn.functional.kl_div(outputs.log_softmax(1), goal.log_softmax(1), log_target=True, reduction="batchmean")
+    accuracy = calibration = None
+    if labels is not None:
+        accuracy = float((outputs.argmax(1) == labels).double().mean())
+        calibration = calibration_error(outputs.softmax(1), labels)
+    error = math.sqrt(max(share * (1 - share), 1 / len(agrees)) / len(agrees))
+    return Closeness(share, error, float(kl), relative, accuracy, calibration, agrees)
+
+
+def calibration_error(probabilities: Tensor, labels: Tensor) -> float:
+    """Σ_b (n_b/n) |accuracy_b − confidence_b| over bins b of equal width of the largest probability."""
+    confidence, predicted = probabilities.max(1)
+    right = (predicted == labels).double()
+    bins = (confidence * _BINS).long().clamp_max(_BINS - 1)
+    gaps = torch.zeros(_BINS, dtype=torch.float64, device=probabilities.device)
+    gaps.index_add_(0, bins, right - confidence.double())
+    return float(gaps.abs().sum() / len(labels))
+
+
+@torch.no_grad()
+def best_milliseconds(networks: Mapping[str, tuple[Callable[[Tensor], Any], Tensor]]) -> dict[str, float]:
+    """Time of each network on its rows: the best of rounds that interleave all of them."""
+    times = dict.fromkeys(networks, math.inf)
+    with _all_evaluating([network for network, _ in networks.values()]):
+        for network, rows in networks.values():
+            network(rows)
+        begin = time.perf_counter()
+        for _ in range(_ROUNDS):
+            for name, (network, rows) in networks.items():
+                start = time.perf_counter()
+                network(rows)
+                times[name] = min(times[name], time.perf_counter() - start)
+            if time.perf_counter() - begin > _ENOUGH:
+                break
+    return {name: 1e3 * seconds for name, seconds in times.items()}
+
+
+def _all_evaluating(networks: Sequence[Any]) -> Any:
+    return evaluating(torch.nn.ModuleList([one for one in networks if isinstance(one, torch.nn.Module)]))

@@ -1,0 +1,501 @@
+"""A cheap network in place of any module: several are trained on its outputs, measured on held-out rows, and judged."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from notsodeep.checks import InputError, choice, count, positive, real, seeded
+from notsodeep.nn.candidates import Candidate, Scale, candidates, fit_readout
+from notsodeep.nn.measurement import Closeness, best_milliseconds, closeness
+from notsodeep.nn.observation import module_inputs, module_outputs, unwrapped
+from notsodeep.nn.plain_cell import PlainCell, plain_cell
+from notsodeep.nn.training import fit
+from notsodeep.progress import Progress, reporter
+
+if TYPE_CHECKING:
+    from notsodeep.report.replacement import SavedReplacement
+
+__all__ = ["Replacement", "replace"]
+
+_FEWEST = 20  # samples
+_CHUNK = 1000  # rows that the module gets at once
+_BATCHES = (1, 1000)  # sizes at which time is measured
+_EQUATION = 0.02  # largest residual at which the cell counts as recognised
+_RATE, _BATCH = 2e-3, 256  # of the training
+_NOISE = 2.0  # standard errors
+
+
+@dataclass(frozen=True, eq=False)
+class Replacement:
+    """What replaces a module, and how it compares with the other candidates on held-out rows.
+
+    Attributes
+    ----------
+    network : nn.Sequential
+        Plain torch layers that take samples as the module does.
+    name : str
+        Which candidate it is.
+    table : list of dict
+        One row for the module and one for each candidate: agreement, its standard error, Kullback–Leibler divergence,
+        relative error, accuracy, calibration, parameters, milliseconds, and time relative to the module.
+    verdict : tuple of str
+        What the table says, in sentences.
+    reached : bool
+        Whether the network is within both limits.
+    limits : dict
+        `max_time_ratio` and `min_agreement`.
+    sample_shape : tuple of int
+    """
+
+    network: nn.Sequential
+    name: str
+    table: list[dict[str, Any]]
+    verdict: tuple[str, ...]
+    reached: bool
+    limits: dict[str, float]
+    sample_shape: tuple[int, ...]
+    task: str
+    samples: dict[str, int] = field(repr=False)
+
+    @property
+    def chosen(self) -> dict[str, Any]:
+        """The row of the network."""
+        return next(row for row in self.table if row["network"] == self.name)
+
+    @property
+    def agreement(self) -> float:
+        """With the module, on held-out rows."""
+        return float(self.chosen["agreement"])
+
+    @property
+    def time_ratio(self) -> float:
+        """Time relative to the module, the worse of both batch sizes."""
+        return float(self.chosen["time ratio"])
+
+    def save(self, directory: str | Path) -> SavedReplacement:
+        """Write the network (``network.safetensors``, ``network.onnx``), the table and a page into a directory.
+
+        An earlier replacement there is replaced; a directory with any other file is refused. Needs the extra
+        ``report``. Returns the paths; ``page`` is that of ``index.html``.
+        """
+        from notsodeep.report.replacement import write_replacement
+
+        return write_replacement(self, directory)
+
+    def __str__(self) -> str:
+        columns, rows = table_text(self.table)
+        widths = [max(len(line[k]) for line in [columns, *rows]) for k in range(len(columns))]
+        lines = [
+            "  ".join([line[0].ljust(widths[0]), *map(str.rjust, line[1:], widths[1:])]) for line in [columns, *rows]
+        ]
+        return "\n".join([*lines, "", *self.verdict])
+
+
+_COLUMNS: dict[str, tuple[str, Callable[[Any], str]]] = {
+    "network": ("network", str),
+    "agreement": ("agreement", lambda x: f"{100 * x:.2f} %"),
+    "kl": ("KL", lambda x: f"{x:.2g}"),
+    "relative error": ("error", lambda x: f"{x:.2g}"),
+    "accuracy": ("accuracy", lambda x: f"{100 * x:.2f} %"),
+    "calibration": ("calibration", lambda x: f"{100 * x:.2f} %"),
+    "parameters": ("parameters", lambda x: f"{x}"),
+    "ms, batch 1": ("ms, 1 row", lambda x: f"{x:.3g}"),
+    "ms, large batch": ("ms, many", lambda x: f"{x:.3g}"),
+    "time ratio": ("time", lambda x: f"{x:.3f}"),
+}
+
+
+def table_text(table: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[list[str]]]:
+    """Headings and cells of those columns in which a number is known."""
+    kept = [name for name in _COLUMNS if any(row[name] is not None for row in table)]
+    rows = [["–" if row[name] is None else _COLUMNS[name][1](row[name]) for name in kept] for row in table]
+    return [_COLUMNS[name][0] for name in kept], rows
+
+
+def replace(
+    module: Callable[[Tensor], Any],
+    X: Any,
+    y: Any = None,
+    *,
+    test: tuple[Any, Any] | Any = None,
+    task: str | None = None,
+    max_time_ratio: float = 0.125,
+    min_agreement: float = 0.97,
+    width: int | None = None,
+    samples: int = 40_000,
+    epochs: int = 10,
+    weight: Tensor | None = None,
+    input_weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    activation: Any = None,
+    seed: int = 0,
+    progress: Progress = None,
+) -> Replacement:
+    """Train cheap networks f̂ on the outputs f of a module, measure all on held-out rows, and return the best.
+
+    Every candidate gets the same rows, the same number of epochs and the same loss, and begins with a readout fitted by
+    ridge regression. For classes, the loss is KL(softmax f ‖ softmax f̂) plus the mean squared error in units of the
+    standard deviation of f; for real outputs, the second term alone. Besides rows of X, the module is asked about
+    mixtures λx + (1 − λ)x' of two of them, of which there are as many as one likes.
+
+    The candidates: networks designed by the theory (where the cell is h = φ(Wh + Ux + b)), trained, or with random
+    features and a fitted readout; plain networks of one and two layers of the same width with relu, leaky relu and the
+    cell's own activation; and a few steps of the cell itself.
+
+    Parameters
+    ----------
+    module : nn.Module or callable
+        Any network from samples to (batch, outputs), a DEQ or not.
+    X : array, Tensor or sparse matrix, (n, …)
+        Samples as the module takes them. 70 % are learned from, 15 % choose between candidates, 15 % are measured on.
+        Rows that the module was trained on flatter it; `test` may hold others.
+    y : array, (n,) or (n, k), optional
+        Labels or real targets, only to measure accuracy (for real ones, the explained variance).
+    test : X or (X, y), optional
+        Rows to measure on instead of a part of X.
+    task : {"classes", "values"}, optional
+        Whether the largest output counts or all of them. By default classes where `y` is integer, or where it is
+        missing and there are several outputs.
+    max_time_ratio : float
+        Limit on the time relative to the module, the worse of batches of 1 and 1000.
+    min_agreement : float
+        Limit on the agreement with the module.
+    width : int, optional
+        Of the candidates; that of the cell when it is recognised, and 256 otherwise.
+    samples : int
+        Rows to learn from, mixtures included.
+    epochs : int
+        Passes over these rows, for each candidate.
+    weight, input_weight, bias, activation
+        W, U, b and φ of the cell, where :func:`match_module` would need them.
+    seed : int
+    progress : bool, callable or None
+
+    Returns
+    -------
+    Replacement
+        ``print(r)`` shows the table and the verdict.
+
+    Examples
+    --------
+    >>> import torch
+    >>> import notsodeep as nsd
+    >>> from notsodeep import nn
+    >>> deep = nn.DEQNet(nsd.DEQ("relu", 0.2, 0.8), in_features=20, width=32, out_features=3)
+    >>> r = nn.replace(deep, torch.randn(300, 20) / 20**0.5, samples=2000, epochs=3)
+    >>> r.network(torch.randn(5, 20)).shape, r.agreement > 0.8
+    (torch.Size([5, 3]), True)
+    """
+    limits = {
+        "max_time_ratio": positive(max_time_ratio, "max_time_ratio"),
+        "min_agreement": real(min_agreement, "min_agreement"),
+    }
+    if not callable(module):
+        raise InputError(f"module={module!r} must be a network that can be called on X")
+    count(samples, "samples"), count(epochs, "epochs"), seeded(seed)
+    rows = module_inputs(unwrapped(module), X)
+    if len(rows) < _FEWEST:
+        raise InputError(f"X has {len(rows)} samples; pass at least {_FEWEST}, so that some can be held out")
+    targets = _targets(y, len(rows), "y")
+    outputs = module_outputs(module, rows, _CHUNK).float()
+    if not bool(outputs.isfinite().all()):
+        raise InputError("the module returns NaN or infinite values on X; it cannot be learned")
+    classes = _task(task, outputs, targets) == "classes"
+    generator = torch.Generator().manual_seed(seed)
+    order = torch.randperm(len(rows), generator=generator)
+    parts = [0.7, 0.85] if test is None else [0.85, 1.0]
+    learn, choose, rest = torch.tensor_split(order, [round(part * len(rows)) for part in parts])
+    held = _held_out(module, rows, targets, rest, test)
+    with reporter("replacing", progress=progress) as report:
+        report.stage("asking the module")
+        flat = rows.flatten(1).float()
+        scale = Scale.of(flat[learn])
+        pool, goals = _mixtures(module, rows[learn], outputs[learn], count(samples, "samples"), generator)
+        pool, judged = scale(pool.flatten(1).float()), (scale(flat[choose]), outputs[choose])
+        notes: list[str] = []
+        cell = _recognised(unwrapped(module), rows[learn], (weight, input_weight, bias, activation), notes)
+        tau0 = math.sqrt(float(flat[learn].square().sum(1).mean()))
+        size = count(width, "width") if width is not None else cell.width if cell is not None else 256
+        found: list[Candidate] = []
+        loss = _Loss(goals.std(), classes)
+        everything = list(candidates(cell, scale, tau0, size, outputs.shape[1], seed, notes))
+        for done, one in enumerate(everything):
+            report.stage(one.name)
+            fit_readout(one.network, pool, goals, judged)
+            if one.trained:
+                _train(one.network, pool, goals, loss, epochs, seed)
+            report(done + 1, len(everything))
+            found.append(one)
+        chosen_on = {one.name: closeness(one.network(judged[0]).detach(), judged[1], None, classes) for one in found}
+        plain = {one.name: _finished(one, scale, rows, module) for one in found}
+        report.stage("measuring")
+        table, measured = _measured(module, found, plain, held, classes)
+    return _judged(found, plain, table, measured, chosen_on, limits, rows, notes, classes, len(held[0]), len(learn))
+
+
+def _targets(y: Any, rows: int, name: str) -> Tensor | None:
+    if y is None:
+        return None
+    try:
+        target = torch.as_tensor(np.asarray(y.cpu() if isinstance(y, Tensor) else y))
+    except (TypeError, ValueError, RuntimeError):
+        raise InputError(f"{name} must hold numbers; number the classes 0, 1, … first") from None
+    if target.shape[:1] != (rows,):
+        raise InputError(f"{name} has shape {tuple(target.shape)} for {rows} samples")
+    return target
+
+
+def _task(task: str | None, outputs: Tensor, targets: Tensor | None) -> str:
+    if task is not None:
+        choice(task, ("classes", "values"), "task")
+    integer = targets is not None and not targets.is_floating_point()
+    several = outputs.shape[1] > 1
+    found = task or ("classes" if several and (integer or targets is None) else "values")
+    if found == "classes" and not several:
+        raise InputError("task='classes' needs a module with several outputs; it has one, use task='values'")
+    if found == "classes" and targets is not None:
+        if not integer or targets.ndim != 1:
+            raise InputError("y must be a vector of integer labels for task='classes'")
+        if int(targets.min()) < 0 or int(targets.max()) >= outputs.shape[1]:
+            raise InputError(f"y holds labels outside 0 … {outputs.shape[1] - 1}, the outputs of the module")
+    return found
+
+
+def _held_out(
+    module: Any, rows: Tensor, targets: Tensor | None, rest: Tensor, test: Any
+) -> tuple[Tensor, Tensor | None]:
+    if test is None:
+        return rows[rest], None if targets is None else targets[rest]
+    X, y = test if isinstance(test, tuple | list) and len(test) == 2 else (test, None)
+    held = module_inputs(unwrapped(module), X, "test")
+    if held.shape[1:] != rows.shape[1:]:
+        raise InputError(f"test has samples of shape {tuple(held.shape[1:])} but X {tuple(rows.shape[1:])}")
+    return held, _targets(y, len(held), "y of test")
+
+
+def _mixtures(
+    module: Any, rows: Tensor, outputs: Tensor, samples: int, generator: torch.Generator
+) -> tuple[Tensor, Tensor]:
+    """The rows and as many λx + (1 − λ)x' as are missing, λ uniform, with the outputs of the module."""
+    missing = samples - len(rows)
+    if missing <= 0:
+        return rows, outputs
+    first, second = (torch.randint(len(rows), (missing,), generator=generator) for _ in range(2))
+    share = torch.rand(missing, generator=generator).to(rows).reshape(-1, *(1,) * (rows.ndim - 1))
+    mixed = torch.lerp(rows[second], rows[first], share)
+    answers = module_outputs(module, mixed, _CHUNK).float()
+    good = answers.isfinite().all(1)
+    return torch.cat([rows, mixed[good]]), torch.cat([outputs, answers[good]])
+
+
+def _recognised(module: Any, rows: Tensor, given: tuple[Any, ...], notes: list[str]) -> PlainCell | None:
+    """The cell, if its equation holds at the module's own state."""
+    try:
+        cell = plain_cell(module, *given)
+        cell.check_inputs(rows)
+        residual = cell.observed(module, rows[:200])[1]
+    except InputError as error:
+        notes.append(f"The cell was not recognised, so nothing was designed for it ({str(error).split(';')[0]}).")
+        return None
+    if residual > _EQUATION:
+        notes.append(
+            f"W, U and φ were found, but the module's state misses h = φ(Wh + Ux + b) by {residual:.2g}: it is another "
+            "cell, and nothing was designed for it."
+        )
+        return None
+    return cell
+
+
+class _Loss:
+    """KL(softmax f ‖ softmax f̂) + mean (f̂ − f)²/σ², or the second term alone."""
+
+    def __init__(self, spread: Tensor, classes: bool) -> None:
+        self.spread, self.classes = spread.clamp_min(torch.finfo(spread.dtype).tiny), classes
+
+    def __call__(self, outputs: Tensor, goal: Tensor) -> Tensor:
+        value = ((outputs - goal) / self.spread).square().mean()
+        if not self.classes:
+            return value
+        return value + nn.functional.kl_div(
+            outputs.log_softmax(1), goal.log_softmax(1), log_target=True, reduction="batchmean"
+        )
+
+
+def _train(network: nn.Sequential, rows: Tensor, goals: Tensor, loss: _Loss, epochs: int, seed: int) -> None:
+    steps = epochs * math.ceil(len(rows) / _BATCH)
+
+    def schedule(optimizer: torch.optim.Optimizer) -> Any:
+        return torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=_RATE, total_steps=steps + 1)
+
+    fit(
+        network,
+        rows,
+        goals,
+        epochs=epochs,
+        batch_size=_BATCH,
+        lr=_RATE,
+        loss=loss,
+        scheduler=schedule,
+        scheduler_per="step",
+        seed=seed,
+        progress=False,
+    )
+
+
+def _finished(one: Candidate, scale: Scale, rows: Tensor, module: Any) -> nn.Sequential:
+    """The network for samples as they are: scaling folded in, images flattened, outputs shaped as the module's."""
+    scale.fold_back(one.first)
+    layers = list(one.network)
+    before = [nn.Flatten(1)] if rows.ndim > 2 else []
+    with torch.no_grad():
+        answer = module(rows[:2])
+    answer = answer[0] if isinstance(answer, tuple | list) else answer
+    after = [nn.Flatten(0)] if answer.ndim == 1 else []
+    return nn.Sequential(*before, *layers, *after).eval().to(_precision(rows))
+
+
+@torch.no_grad()
+def _measured(
+    module: Any,
+    found: Sequence[Candidate],
+    plain: Mapping[str, nn.Sequential],
+    held: tuple[Tensor, Tensor | None],
+    classes: bool,
+) -> tuple[list[dict[str, Any]], dict[str, Closeness]]:
+    rows, labels = held
+    goal = module_outputs(module, rows, _CHUNK).float()
+    single = rows.to(_precision(rows))
+    networks: dict[str, Any] = {"the module": module, **plain}
+    few, many = (rows[: min(size, len(rows))] for size in _BATCHES)
+    times = [
+        best_milliseconds(
+            {name: (net, part if net is module else part.to(single.dtype)) for name, net in networks.items()}
+        )
+        for part in (few, many)
+    ]
+    families = {one.name: one.family for one in found}
+    table, measured = [], {}
+    for name, net in networks.items():
+        outputs = goal if net is module else net(single).reshape(len(single), -1)
+        close = measured[name] = closeness(outputs, goal, labels, classes)
+        parameters = sum(one.numel() for one in net.parameters()) if isinstance(net, nn.Module) else None
+        table.append(
+            {
+                "network": name,
+                "family": families.get(name, "module"),
+                "agreement": close.agreement,
+                "agreement error": None if math.isnan(close.error) else close.error,
+                "kl": close.kl,
+                "relative error": close.relative_error,
+                "accuracy": close.accuracy,
+                "calibration": close.calibration,
+                "parameters": parameters,
+                "ms, batch 1": times[0][name],
+                "ms, large batch": times[1][name],
+                "large batch": len(many),
+                "time ratio": max(part[name] / part["the module"] for part in times),
+            }
+        )
+    return table, measured
+
+
+def _precision(rows: Tensor) -> torch.dtype:
+    """Of the networks: that of the module, at least float32."""
+    return torch.float64 if rows.dtype == torch.float64 else torch.float32
+
+
+def _judged(
+    found: Sequence[Candidate],
+    plain: Mapping[str, nn.Sequential],
+    table: list[dict[str, Any]],
+    measured: Mapping[str, Closeness],
+    chosen_on: Mapping[str, Closeness],
+    limits: dict[str, float],
+    rows: Tensor,
+    notes: Sequence[str],
+    classes: bool,
+    tested: int,
+    learned: int,
+) -> Replacement:
+    entry = {row["network"]: row for row in table}
+    fast = [one for one in found if entry[one.name]["time ratio"] <= limits["max_time_ratio"]]
+
+    def rank(one: Candidate) -> tuple[float, float]:
+        close = chosen_on[one.name]
+        return close.agreement, -close.relative_error
+
+    best = max(fast, key=rank) if fast else min(found, key=lambda one: float(entry[one.name]["time ratio"]))
+    row = entry[best.name]
+    reached = bool(fast) and row["agreement"] >= limits["min_agreement"]
+    verdict = [_summary(row, entry["the module"], tested, classes), _limits_text(row, bool(fast), limits)]
+    comparison = _design_against_plain(found, rank, measured, classes)
+    verdict += ([comparison] if comparison else []) + list(notes)
+    return Replacement(
+        network=plain[best.name],
+        name=best.name,
+        table=table,
+        verdict=tuple(verdict),
+        reached=reached,
+        limits=limits,
+        sample_shape=tuple(rows.shape[1:]),
+        task="classes" if classes else "values",
+        samples={"learned from": learned, "measured on": tested},
+    )
+
+
+def _summary(row: Mapping[str, Any], module: Mapping[str, Any], tested: int, classes: bool) -> str:
+    one, many = (module[key] / row[key] for key in ("ms, batch 1", "ms, large batch"))
+    what = (
+        f"agrees with the module on {100 * row['agreement']:.2f} % of {tested} held-out rows"
+        if classes
+        else f"explains {100 * row['agreement']:.2f} % of the variance of the outputs on {tested} held-out rows"
+    )
+    text = f"“{row['network']}” {what}, {one:.1f}× faster on one row and {many:.1f}× on {row['large batch']}"
+    if row["accuracy"] is not None and classes:
+        text += f"; accuracy {100 * row['accuracy']:.2f} % (the module: {100 * module['accuracy']:.2f} %)"
+    return text + "."
+
+
+def _limits_text(row: Mapping[str, Any], fast: bool, limits: Mapping[str, float]) -> str:
+    time = f"time ratio ≤ {limits['max_time_ratio']:g}"
+    agreement = f"agreement ≥ {100 * limits['min_agreement']:g} %"
+    if not fast:
+        return f"No candidate has a {time}: this is the fastest of them."
+    if row["agreement"] < limits["min_agreement"]:
+        return f"Not reached: {agreement}. With a {time} the best is {100 * row['agreement']:.2f} %."
+    return f"Both limits are met: {time}, {agreement}."
+
+
+def _design_against_plain(
+    found: Sequence[Candidate],
+    rank: Callable[[Candidate], Any],
+    measured: Mapping[str, Closeness],
+    classes: bool,
+) -> str:
+    """Whether the design pays, from paired differences on the held-out rows."""
+    best = {}
+    for family in ("designed", "plain"):
+        members = [one for one in found if one.family == family and one.trained]
+        if not members:
+            return ""
+        best[family] = max(members, key=rank).name
+    a, b = measured[best["designed"]], measured[best["plain"]]
+    gain = a.agrees - b.agrees if classes else b.agrees - a.agrees
+    mean, error = float(gain.mean()), float(gain.std()) / math.sqrt(len(gain))
+    figures = f"{100 * a.agreement:.2f} against {100 * b.agreement:.2f} %"
+    if mean > _NOISE * error:
+        return f"The design pays here: “{best['designed']}” is closer to the module than “{best['plain']}” ({figures})."
+    if mean < -_NOISE * error:
+        return f"The design does not pay here: “{best['plain']}” is closer to the module ({figures}, designed first)."
+    return (
+        f"The plain network is as good: “{best['plain']}” and “{best['designed']}” do not differ by more than chance "
+        f"({figures}, designed first)."
+    )

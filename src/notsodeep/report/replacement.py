@@ -1,0 +1,150 @@
+"""The files of a replacement: the network in two formats, the table, and a page."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from notsodeep.extras import need
+from notsodeep.nn.export import packed, save
+from notsodeep.nn.onnx_graph import export_onnx
+from notsodeep.nn.replacement import Replacement, table_text
+from notsodeep.nn.sequential import described_layers
+from notsodeep.report.folder import new_report
+from notsodeep.report.page import Code, Facts, Part, Plot, Prose, Row, Section, Table, color, plain, render
+
+__all__ = ["SavedReplacement", "write_replacement"]
+
+_FILES = ("replacement.json", "network.safetensors", "network.onnx", "index.html")
+_COLORS = {"designed": "explicit", "plain": "other", "cell": "theory", "module": "implicit"}
+_WORDS = {"designed": "designed", "plain": "plain", "cell": "steps of the cell", "module": "the module"}
+
+
+@dataclass(frozen=True)
+class SavedReplacement:
+    """Paths of the files."""
+
+    page: Path
+    table: Path
+    weights: Path
+    onnx: Path
+
+
+def write_replacement(found: Replacement, directory: str | Path) -> SavedReplacement:
+    """Write everything into a directory; see :meth:`notsodeep.nn.Replacement.save`."""
+    need("plotly"), need("onnx")  # a missing extra is reported before the work
+    folder = Path(directory)
+    with new_report(folder, "replacement.json", _FILES, "directory") as fresh:
+        rebuilt = described_layers(found.network) is not None
+        if rebuilt:
+            save(found.network, fresh / "network.safetensors")
+        else:  # steps of a cell: generated code, which no file of ours may hold
+            weights = packed(found.network.state_dict(), "notsodeep-weights", {"name": found.name})
+            (fresh / "network.safetensors").write_bytes(weights)
+        dtype = str(next(found.network.parameters()).dtype).removeprefix("torch.")
+        export_onnx(found.network, fresh / "network.onnx", shape=found.sample_shape, dtype=dtype)
+        content = {
+            "name": found.name,
+            "reached": found.reached,
+            "task": found.task,
+            "limits": found.limits,
+            "samples": found.samples,
+            "verdict": list(found.verdict),
+            "table": found.table,
+        }
+        (fresh / "replacement.json").write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", "utf-8")
+        (fresh / "index.html").write_text(_page(found, folder, rebuilt), "utf-8")
+    return SavedReplacement(*(folder / name for name in (_FILES[3], _FILES[0], _FILES[1], _FILES[2])))
+
+
+def _page(found: Replacement, folder: Path, rebuilt: bool) -> str:
+    chosen, module = found.chosen, found.table[0]
+    classes = found.task == "classes"
+    facts = [
+        (f"{100 * found.agreement:.2f} %", "agreement with the module" if classes else "of the variance explained"),
+        (f"{module['ms, batch 1'] / chosen['ms, batch 1']:.1f}×", "faster on one row"),
+        (f"{module['ms, large batch'] / chosen['ms, large batch']:.1f}×", f"faster on {chosen['large batch']} rows"),
+    ]
+    if classes and chosen["accuracy"] is not None:
+        pair = f"{100 * module['accuracy']:.2f} → {100 * chosen['accuracy']:.2f} %"
+        facts.append((pair, "accuracy, module → network"))
+    columns, rows = table_text(found.table)
+    for line, row in zip(rows, found.table, strict=True):
+        line[0] = f"**{plain(line[0])}**" if row["network"] == found.name else plain(line[0])
+    first = (
+        "Agreement is the share of rows on which the largest output is the same; KL and error compare all outputs. "
+        if classes
+        else "Agreement is the explained share of the variance of the module's outputs. "
+    )
+    text = first + (
+        f"All candidates learned from {found.samples['learned from']} rows and from mixtures of them, with the same "
+        f"number of steps; all figures are from {found.samples['measured on']} other rows. The time is relative to the "
+        "module, the worse of both batch sizes, the best of interleaved rounds."
+    )
+    sections = [
+        Section("Verdict", [Prose("\n\n".join(map(plain, found.verdict)))]),
+        Section("All candidates", [Prose(text), Row([_plot(found)]), Table(columns, rows)]),
+        Section("Use it", [Prose("Nothing of notsodeep is in the network."), Code(_snippet(found, folder, rebuilt))]),
+    ]
+    lead: list[Part] = [Prose(f"**{plain(found.name)}** in place of the module."), Facts(facts)]
+    return render("What replaces the module", sections, lead)
+
+
+def _plot(found: Replacement) -> Plot:
+    figure: dict[str, Any] = {"data": [], "layout": {}}
+    for family, tint in _COLORS.items():
+        rows = [row for row in found.table if row["family"] == family]
+        figure["data"].append(_dots(rows, _WORDS[family], color(tint)))
+    figure["data"].append(
+        {
+            **_dots([found.chosen], "chosen", color("ink")),
+            "marker": {"symbol": "circle-open", "size": 17, "line": {"width": 2}, "color": color("ink")},
+        }
+    )
+    limit = found.limits["max_time_ratio"]
+    figure["layout"] = {
+        "xaxis": {"title": {"text": "time relative to the module"}, "type": "log"},
+        "yaxis": {"title": {"text": "agreement [%]"}},
+        "shapes": [
+            {"type": "line", "x0": limit, "x1": limit, "yref": "paper", "y0": 0, "y1": 1,
+             "line": {"dash": "dot", "width": 1, "color": color("muted")}}
+        ],
+        "legend": {"orientation": "h"},
+    }  # fmt: skip
+    alt = "Agreement of every candidate with the module against its time relative to the module"
+    caption = "The dotted line is the limit on the time; the circle marks the network that was chosen."
+    return Plot(figure, alt, "Agreement against time", caption, 420)
+
+
+def _dots(rows: list[dict[str, Any]], name: str, tint: str) -> Mapping[str, Any]:
+    return {
+        "type": "scatter",
+        "mode": "markers",
+        "name": name,
+        "x": [row["time ratio"] for row in rows],
+        "y": [100 * row["agreement"] for row in rows],
+        "text": [plain(row["network"]) for row in rows],
+        "hovertemplate": "%{text}<br>%{y:.2f} %, time %{x:.3f}<extra></extra>",
+        "marker": {"size": 10, "color": tint},
+    }
+
+
+def _snippet(found: Replacement, folder: Path, rebuilt: bool) -> str:
+    shape = ", ".join(map(str, found.sample_shape))
+    weights, graph = (json.dumps(str(folder / name), ensure_ascii=False) for name in (_FILES[1], _FILES[2]))
+    kind = str(next(found.network.parameters()).dtype)
+    lines = [
+        *(
+            ["from notsodeep import nn", f"network = nn.load({weights})  # a torch.nn.Sequential", ""]
+            if rebuilt
+            else []
+        ),
+        *("import numpy as np", "import onnxruntime"),
+        f"session = onnxruntime.InferenceSession({graph})",
+        f'outputs = session.run(None, {{"x": np.zeros((1, {shape}), dtype="{kind.removeprefix("torch.")}")}})[0]',
+        "",
+    ]
+    return "\n".join(lines)

@@ -1,0 +1,221 @@
+"""Any module in, plain layers out, with figures that are measured again here."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from tests.public_cells import Monotone
+
+import notsodeep as nsd
+from notsodeep import nn
+from notsodeep.checks import InputError
+from notsodeep.nn.candidates import Candidate, Scale, _steps, fit_readout
+from notsodeep.nn.measurement import calibration_error, closeness
+from notsodeep.nn.plain_cell import plain_cell
+from notsodeep.nn.sequential import folded
+
+QUICK = {"samples": 3000, "epochs": 4, "max_time_ratio": 10.0}
+
+
+def rows(n: int = 400, p: int = 12, seed: int = 0) -> torch.Tensor:
+    return torch.randn(n, p, generator=torch.Generator().manual_seed(seed)) / p**0.5
+
+
+def deep(phi: str = "relu", **options) -> nn.DEQNet:
+    return nn.DEQNet(nsd.DEQ(phi, 0.2, 0.8), 12, 48, 3, tol=1e-5, **options)
+
+
+@pytest.fixture(scope="module")
+def replaced():
+    net, X = deep(), rows()
+    y = net(X).argmax(1)
+    y[:40] = (y[:40] + 1) % 3
+    return net, X, y, nn.replace(net, X, y, min_agreement=0.9, **QUICK)
+
+
+def test_the_result_is_plain_layers_that_agree(replaced):
+    net, _, _, r = replaced
+    assert type(r.network) is torch.nn.Sequential
+    assert all(type(one).__module__.startswith("torch.") for one in r.network.modules())
+    fresh = rows(2000, seed=9)
+    with torch.no_grad():
+        measured = float((r.network(fresh).argmax(1) == net(fresh).argmax(1)).double().mean())
+    assert measured > 0.9
+    assert r.agreement == pytest.approx(measured, abs=0.1)
+    assert r.reached
+    assert r.name in str(r)
+    families = {row["family"] for row in r.table}
+    assert families == {"module", "designed", "plain", "cell"}
+    assert [row["network"] for row in r.table if "steps of the cell" in row["network"]]
+
+
+def test_figures_are_those_of_independent_code(replaced):
+    net, X, y, r = replaced
+    X, y = X.numpy(), y.numpy()
+    order = torch.randperm(400, generator=torch.Generator().manual_seed(0)).numpy()
+    held = order[round(0.85 * 400) :]
+    with torch.no_grad():
+        goal, found = (one(torch.as_tensor(X[held])).double().numpy() for one in (net, r.network))
+
+    def probabilities(scores):
+        powers = np.exp(scores - scores.max(1, keepdims=True))
+        return powers / powers.sum(1, keepdims=True)
+
+    p, q = probabilities(goal), probabilities(found)
+    row = r.chosen
+    assert row["agreement"] == pytest.approx(np.mean(goal.argmax(1) == found.argmax(1)))
+    assert row["accuracy"] == pytest.approx(np.mean(found.argmax(1) == y[held]))
+    assert row["kl"] == pytest.approx(np.mean(np.sum(p * np.log(p / q), axis=1)), rel=1e-6)
+    assert row["relative error"] == pytest.approx(np.linalg.norm(found - goal) / np.linalg.norm(goal), rel=1e-5)
+    assert row["parameters"] == sum(one.numel() for one in r.network.parameters())
+    module = r.table[0]
+    assert (module["agreement"], module["time ratio"], module["kl"]) == (1.0, 1.0, 0.0)
+
+
+def test_calibration_against_a_loop():
+    generator = np.random.default_rng(0)
+    scores = generator.dirichlet(np.ones(4), size=500)
+    labels = generator.integers(0, 4, 500)
+    total = 0.0
+    confidence, right = scores.max(1), scores.argmax(1) == labels
+    for k in range(15):
+        inside = (confidence >= k / 15) & (confidence < (k + 1) / 15)
+        total += abs(np.sum(right[inside]) - np.sum(confidence[inside])) / 500
+    assert calibration_error(torch.as_tensor(scores), torch.as_tensor(labels)) == pytest.approx(total, rel=1e-10)
+
+
+def test_the_files_hold_the_network(replaced, tmp_path):
+    ort = pytest.importorskip("onnxruntime")
+    pytest.importorskip("plotly")
+    r = replaced[3]
+    saved = r.save(tmp_path / "out")
+    x = rows(7, seed=3)
+    with torch.no_grad():
+        expected = r.network(x)
+    session = ort.InferenceSession(saved.onnx, providers=["CPUExecutionProvider"])
+    np.testing.assert_allclose(session.run(None, {"x": x.numpy()})[0], expected.numpy(), atol=1e-5, rtol=1e-5)
+    if "steps" not in r.name:
+        torch.testing.assert_close(nn.load(saved.weights)(x), expected)
+    content = json.loads(saved.table.read_text("utf-8"))
+    assert content["table"] == r.table
+    page = saved.page.read_text("utf-8")
+    assert "What replaces the module" in page
+    assert all(row["network"] in page for row in r.table)
+    r.save(tmp_path / "out")  # replaces itself
+    (tmp_path / "out" / "notes.txt").write_text("mine", "utf-8")
+    with pytest.raises(InputError, match=r"notes\.txt"):
+        r.save(tmp_path / "out")
+
+
+def test_the_same_seed_gives_the_same_network():
+    net, X = deep("tanh"), rows(120)
+    first, again = (nn.replace(net, X, seed=3, samples=300, epochs=1, max_time_ratio=100.0) for _ in range(2))
+    for a, b in zip(first.table, again.table, strict=True):
+        assert (a["network"], a["agreement"], a["kl"]) == (b["network"], b["agreement"], b["kl"])
+
+
+def test_limits_that_nothing_reaches_are_named():
+    net, X = deep("tanh"), rows(120)
+    r = nn.replace(net, X, samples=200, epochs=1, max_time_ratio=1e-9)
+    assert not r.reached
+    assert "No candidate has a time ratio ≤ 1e-09" in str(r)
+    assert r.time_ratio == min(row["time ratio"] for row in r.table)
+    r = nn.replace(net, X, samples=200, epochs=1, max_time_ratio=100, min_agreement=1.01)
+    assert not r.reached
+    assert "Not reached: agreement" in str(r)
+
+
+def test_any_module_will_do():
+    X = rows(200, 20)
+    module = Monotone(40, 20)
+    r = nn.replace(module, X, **QUICK)
+    assert r.agreement > 0.8
+    assert "not recognised" in str(r)
+    assert {row["family"] for row in r.table} == {"module", "plain"}
+
+
+def test_images_values_and_other_precisions():
+    class Regression(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.net = deep("tanh", dtype=torch.float64)
+
+        def forward(self, x):
+            return self.net(x.flatten(1))[:, 0]
+
+    module, X = Regression(), rows(300).double().reshape(300, 3, 4)
+    r = nn.replace(module, X.numpy(), module(X).detach().numpy() + 1.0, test=X[:50], **QUICK)
+    assert r.task == "values"
+    assert r.network(X[:5]).shape == (5,)
+    assert r.network(X[:5]).dtype == torch.float64
+    with torch.no_grad():
+        goal, found = module(X[:50]), r.network(X[:50])
+    assert r.agreement == pytest.approx(
+        1 - float(((found - goal) ** 2).sum() / ((goal - goal.mean()) ** 2).sum()), rel=1e-6
+    )
+    assert r.agreement > 0.8
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"module": 3}, "module=3"),
+        ({"X": rows(5)}, "at least 20"),
+        ({"y": np.zeros(3, dtype=int)}, r"y has shape \(3,\)"),
+        ({"y": np.full(400, 7)}, "labels outside 0 … 2"),
+        ({"y": ["a"] * 400}, "number the classes"),
+        ({"task": "class"}, "did you mean 'classes'"),
+        ({"max_time_ratio": 0}, "max_time_ratio"),
+        ({"epochs": 0}, "epochs"),
+        ({"test": rows(5, 3)}, "test has samples of shape"),
+    ],
+)
+def test_bad_input_gets_one_line(change, message):
+    arguments = {"module": deep(), "X": rows(), "y": None, **change}
+    with pytest.raises(InputError, match=message):
+        nn.replace(arguments.pop("module"), arguments.pop("X"), **arguments)
+
+
+# --- its parts ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("phi", ["relu", "tanh", nsd.activation("leaky_relu", a=1.5, b=0.2) - 0.1])
+def test_steps_of_the_cell_are_a_plain_iteration(phi):
+    """h = after·g + constant: four steps from g = 0, written out."""
+    net = nn.DEQNet(nsd.DEQ(phi, 0.1, 0.8, bias=0.3), 12, 30, 2)
+    cell, X = plain_cell(net), rows(40)
+    scale = Scale.of(X)
+    one = Candidate("", "cell", _steps(cell, 4, 2, scale), False)
+    form = folded(cell.phi, 30, torch.float32)
+    with torch.no_grad():
+        h = torch.full((40, 30), form.constant)
+        for _ in range(4):
+            h = cell.image(h, X)
+        g = one.network[0](scale(X))
+        torch.testing.assert_close(form.after * g + form.constant, h, rtol=1e-4, atol=1e-4)
+        scale.fold_back(one.first)
+        torch.testing.assert_close(one.network[0](X), g, rtol=1e-4, atol=1e-5)
+
+
+def test_the_readout_is_ridge_regression():
+    X, goal = rows(200, 5), rows(200, 2, seed=1)
+    network = torch.nn.Sequential(torch.nn.Linear(5, 8), torch.nn.ReLU(), torch.nn.Linear(8, 2))
+    fit_readout(network, X[:150], goal[:150], (X[150:], goal[150:]))
+    with torch.no_grad():
+        features = network[:2](X[:150]).double().numpy()
+    design = np.column_stack([features, np.ones(150)])
+    solution = np.linalg.lstsq(design, goal[:150].double().numpy(), rcond=None)[0]
+    found = network(X[:150]).detach().double().numpy() - goal[:150].numpy()
+    least = design @ solution - goal[:150].numpy()
+    assert np.linalg.norm(found) < 1.02 * np.linalg.norm(least)
+
+
+def test_values_and_classes_have_their_own_closeness():
+    outputs, goal = torch.tensor([[1.0, 2.0], [3.0, 0.0]]), torch.tensor([[0.0, 2.0], [0.0, 1.0]])
+    found = closeness(outputs, goal, torch.tensor([1, 1]), True)
+    assert (found.agreement, found.accuracy) == (0.5, 0.5)
+    found = closeness(outputs, goal, None, False)
+    assert found.agreement == pytest.approx(1 - 11 / 0.5)
