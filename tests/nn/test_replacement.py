@@ -47,6 +47,7 @@ def test_the_result_is_plain_layers_that_agree(replaced):
     assert r.agreement == pytest.approx(measured, abs=0.1)
     assert r.reached
     assert r.name in str(r)
+    assert r.name in r._repr_html_()
     families = {row["family"] for row in r.table}
     assert families == {"module", "designed", "plain", "cell"}
     assert [row["network"] for row in r.table if "steps of the cell" in row["network"]]

@@ -296,3 +296,28 @@ def test_autocast_does_not_touch_the_solve():
         assert net.last_solve.backward.converged
         gradients.append(net.recurrent.grad)
     torch.testing.assert_close(*gradients)
+
+
+def test_mixing_is_given_up_where_it_does_not_pay(monkeypatch):
+    """The spectrum of orthogonal weights is a circle, on which no combination of iterates beats plain iteration."""
+    mixed = []
+    real = torch.linalg.solve_ex
+    monkeypatch.setattr(torch.linalg, "solve_ex", lambda *arguments: mixed.append(1) or real(*arguments))
+    generator = torch.Generator().manual_seed(0)
+    Q = torch.linalg.qr(torch.randn(60, 60, generator=generator, dtype=torch.float64))[0]
+    x = torch.randn(8, 60, generator=generator, dtype=torch.float64)
+    cells = {"orthogonal": lambda z, x: 0.8 * z @ Q.t() + x, "one slow direction": None}
+    slow = torch.diag(torch.cat([torch.tensor([0.99]), torch.linspace(0, 0.5, 59)])).double()
+    cells["one slow direction"] = lambda z, x: z @ slow + x
+    counts = {}
+    for name, cell in cells.items():
+        mixed.clear()
+        for solver in ("anderson", "picard"):
+            deep = nn.Equilibrium(cell, solver=solver, tol=1e-9, max_iter=3000)
+            deep(x)
+            assert deep.last_solve.converged
+            counts[name, solver] = deep.last_solve.iterations
+        counts[name, "mixed"] = len(mixed)
+    assert counts["orthogonal", "mixed"] <= 6
+    assert counts["orthogonal", "anderson"] <= counts["orthogonal", "picard"] + 6
+    assert counts["one slow direction", "anderson"] < 0.1 * counts["one slow direction", "picard"]

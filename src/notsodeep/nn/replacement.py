@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from notsodeep.checks import InputError, choice, count, positive, real, seeded
+from notsodeep.display import card
 from notsodeep.nn.candidates import Candidate, Scale, candidates, fit_readout
 from notsodeep.nn.measurement import Closeness, best_milliseconds, closeness
 from notsodeep.nn.observation import module_inputs, module_outputs, unwrapped
@@ -98,6 +99,11 @@ class Replacement:
         ]
         return "\n".join([*lines, "", *self.verdict])
 
+    def _repr_html_(self) -> str:
+        columns, rows = table_text(self.table)
+        verdict = (self.reached, "within both limits" if self.reached else "not within the limits")
+        return card("Replacement", rows, header=columns, verdict=verdict, notes=self.verdict)
+
 
 _COLUMNS: dict[str, tuple[str, Callable[[Any], str]]] = {
     "network": ("network", str),
@@ -130,8 +136,8 @@ def replace(
     max_time_ratio: float = 0.125,
     min_agreement: float = 0.97,
     width: int | None = None,
-    samples: int = 40_000,
-    epochs: int = 10,
+    samples: int = 30_000,
+    epochs: int = 8,
     weight: Tensor | None = None,
     input_weight: Tensor | None = None,
     bias: Tensor | None = None,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -15,6 +16,9 @@ from notsodeep.nn.fixed_point import Iterate, Stepper
 __all__ = ["SOLVERS", "Anderson", "Broyden", "Newton", "Picard", "stepper"]
 
 _PLAIN_IS_ENOUGH = 0.5  # while a plain step halves the residual, mixing does not pay
+_TRIAL = 5  # mixed steps after which their rate is compared with that of plain steps
+_WORTH = 1.5  # a mixed step costs about this many plain ones
+_SLOWEST = 0.95  # mixing goes on if plain steps shrink the residual less than this
 _GROWTH = 2.0  # a sample whose residual grows this much takes a plain step instead
 
 
@@ -34,7 +38,9 @@ class Anderson:
     """z ← f(z) − Σ γ_k Δf_k, with γ minimising ‖f(z) − z − Σ γ_k Δ(f(z) − z)_k‖ per sample.
 
     Plain steps are used as long as they halve the residual: for random weights the spectrum
-    of f' fills a disc, and then no mixing of past iterates is faster than plain iteration.
+    of f' fills a disc, and then no mixing of past iterates is faster than plain iteration. If
+    the first mixed steps are not faster by more than they cost, plain steps are used from then
+    on, as for orthogonal weights, unless these turn out to be slower than they were before.
 
     Parameters
     ----------
@@ -52,12 +58,24 @@ class Anderson:
         self.steps: Tensor | None = None  # the same for Δ(f(z) − z)_k
         self.gram: Tensor | None = None  # (rows, memory, memory), float64
         self.filled = 0
+        self.plain_rate = 1.0  # by which the last plain step shrank the worst residual
+        self.began = float("inf")  # the worst residual when mixing began
+        self.plain = False  # mixing was tried and does not pay
 
     def next(self, at: Iterate) -> Tensor:
         previous, self.previous = self.previous, (at.image, at.step, at.residual)
         worst, self.worst = self.worst, at.worst
         if previous is None or (self.filled == 0 and at.worst < _PLAIN_IS_ENOUGH * worst):
             return at.image
+        if self.filled == 0:
+            self.plain_rate, self.began = at.worst / worst, at.worst
+        elif self.filled == _TRIAL and self.plain_rate < _SLOWEST:
+            self.plain = at.worst >= self.began * self.plain_rate ** (_WORTH * _TRIAL)
+        if self.plain:
+            self.filled, self.images = self.filled + 1, None
+            if self.filled <= _TRIAL + 2 or at.worst <= math.sqrt(self.plain_rate) * worst:
+                return at.image
+            self.plain = False  # slower than before: mix again, from an empty memory
         old_image, old_step, old_residual = previous
         if self.images is None or self.steps is None or self.gram is None:
             rows, width = at.state.shape

@@ -1,0 +1,173 @@
+"""Train DEQs on images and let `nn.replace` find a cheap network for each: how close does it get, does the design pay?
+
+10 000 training images of MNIST and Fashion-MNIST, scaled to mean ‖x‖² = 1; `nn.DEQNet` with relu and tanh, widths 256
+and 1024, three seeds, trained by Adam for 10 epochs. Then `nn.replace(net, X, y, test=…)` with its defaults, measured
+on the 10 000 test images, which neither the DEQ nor the candidates have seen. Consistency distillation (arXiv
+2602.03024) is rebuilt only in its main idea, a student that jumps to the equilibrium in one or two applications of the
+cell's own map: the candidate "2 steps of the cell, trained", with the module's outputs as the goal.
+
+Every run is a record, ``benchmarks/records/replace-<data>-<activation>-<width>-<seed>.json``; what is there is not done
+again, so that a stopped benchmark resumes. ``--record NAME`` makes one of them. The result says which runs are missing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import math
+import sys
+import time
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from common import machine, main
+
+import notsodeep as nsd
+from notsodeep import data, files, nn
+
+AREA = "nn"
+RECORDS = Path(__file__).parent / "records"
+DATA, ACTIVATIONS, WIDTHS, SEEDS = ("mnist", "fashion-mnist"), ("relu", "tanh"), (256, 1024), (0, 1, 2)
+IMAGES = 10_000
+EPOCHS, RATE = 10, 0.01
+
+
+def images(name: str) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Training and test images with labels; the scale is that of the training images."""
+    found = data.load(name)
+    assert found.test is not None
+    X, tests = (torch.as_tensor(np.asarray(one, dtype=np.float32)) for one in (found.X[:IMAGES], found.test.X))
+    scale = math.sqrt(float(X.square().sum(1).mean()))
+    y, labels = (torch.as_tensor(np.asarray(one)).long() for one in (found.labels[:IMAGES], found.test.labels))
+    return X / scale, y, tests / scale, labels
+
+
+def measure(name: str, activation: str, width: int, seed: int, epochs: int = EPOCHS) -> dict[str, Any]:
+    """Train one DEQ and replace it."""
+    X, y, tests, labels = images(name)
+    net = nn.DEQNet(nsd.DEQ(activation, 0.2, 0.8), 784, width, 10, tol=1e-5, seed=seed)
+    begin = time.perf_counter()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", nsd.ConvergenceWarning)
+        nn.fit(net, X, y, epochs=epochs, batch_size=100, lr=RATE, seed=seed, progress=False)
+        trained = time.perf_counter()
+        found = nn.replace(net, X, y, test=(tests, labels), seed=seed, progress=False)
+    return {
+        "data": name,
+        "activation": activation,
+        "width": width,
+        "seed": seed,
+        "training seconds": trained - begin,
+        "replacing seconds": time.perf_counter() - trained,
+        "contraction": net.contraction,
+        "chosen": found.name,
+        "reached": found.reached,
+        "verdict": list(found.verdict),
+        "table": found.table,
+        "machine": machine(),
+    }
+
+
+def path(name: str) -> Path:
+    return RECORDS / f"replace-{name}.json"
+
+
+def keep(name: str, record: dict[str, Any]) -> None:
+    files.write(path(name), json.dumps(record, indent=1, ensure_ascii=False) + "\n", parents=True)
+
+
+def runs() -> dict[str, tuple[str, str, int, int]]:
+    settings = itertools.product(SEEDS, WIDTHS, DATA, ACTIVATIONS)
+    return {f"{d}-{a}-{w}-{s}": (d, a, w, s) for s, w, d, a in settings}
+
+
+def row(record: dict[str, Any]) -> dict[str, Any]:
+    """One line of the table: the DEQ, what was chosen, and the best of each family."""
+    table = record["table"]
+    module, chosen = table[0], next(one for one in table if one["network"] == record["chosen"])
+
+    def best(family: str) -> float:
+        return max((100 * one["agreement"] for one in table if one["family"] == family), default=math.nan)
+
+    return {
+        "data": record["data"],
+        "activation": record["activation"],
+        "width": record["width"],
+        "seed": record["seed"],
+        "DEQ accuracy %": 100 * module["accuracy"],
+        "‖W‖·L": record["contraction"],
+        "chosen": record["chosen"],
+        "agreement %": 100 * chosen["agreement"],
+        "accuracy %": 100 * chosen["accuracy"],
+        "faster, 1 row": module["ms, batch 1"] / chosen["ms, batch 1"],
+        "faster, 1000 rows": module["ms, large batch"] / chosen["ms, large batch"],
+        "designed %": best("designed"),
+        "plain %": best("plain"),
+        "steps of the cell %": best("cell"),
+        "seconds": record["replacing seconds"],
+    }
+
+
+def run(quick: bool = False) -> dict[str, Any]:
+    """Return the question, the rows and the verdict."""
+    if quick:
+        records = [measure("mnist", "relu", 256, 0, epochs=2)]
+        missing = len(runs()) - 1
+    else:
+        for name, setting in runs().items():
+            if not path(name).exists():
+                files.write(
+                    path(name), json.dumps(measure(*setting), indent=1, ensure_ascii=False) + "\n", parents=True
+                )
+        records, missing = stored()
+    return summary(records, missing)
+
+
+def stored() -> tuple[list[dict[str, Any]], int]:
+    """All records that are there, and how many are missing."""
+    found = [json.loads(path(name).read_text(encoding="utf-8")) for name in runs() if path(name).exists()]
+    return found, len(runs()) - len(found)
+
+
+def summary(records: list[dict[str, Any]], missing: int) -> dict[str, Any]:
+    rows = [row(record) for record in records]
+    target = [one for one in rows if one["data"] == "mnist" and one["width"] == 256 and one["DEQ accuracy %"] >= 95]
+    met = bool(target) and all(
+        one["agreement %"] >= 97.5
+        and one["accuracy %"] >= one["DEQ accuracy %"] - 0.3
+        and min(one["faster, 1 row"], one["faster, 1000 rows"]) >= 8
+        and one["seconds"] <= 300
+        for one in target
+    )
+    gain = [one["designed %"] - one["plain %"] for one in rows]
+    done = f"{len(rows)} of {len(rows) + missing} runs"
+    worst = min((one["agreement %"] for one in target), default=math.nan)
+    spread = f"{min(gain):+.2f} to {max(gain):+.2f}"
+    return {
+        "question": "What replaces a trained DEQ: a designed network, a plain one of the same size, or a few steps of "
+        "its cell?",
+        "target": "MNIST, width 256, DEQ ≥ 95 %: agreement ≥ 97.5 %, accuracy within 0.3 points, ≥ 8× faster, at most "
+        "5 minutes",
+        "rows": rows,
+        "verdict": f"{'met' if met else 'missed'}: agreement on MNIST at width 256 ≥ {worst:.2f} %; the best designed "
+        f"network agrees {np.mean(gain):+.2f} points more than the best plain one ({spread}; {done})",
+    }
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(add_help=False)
+    parser.add_argument("--record")
+    parser.add_argument("--stored", action="store_true")
+    chosen, rest = parser.parse_known_args()
+    if chosen.record:
+        keep(chosen.record, measure(*runs()[chosen.record]))
+    elif chosen.stored:  # the result from the records that are there
+        sys.argv = sys.argv[:1]
+        main(__file__, lambda quick: summary(*stored()))
+    else:
+        sys.argv = [sys.argv[0], *rest]
+        main(__file__, run)
