@@ -291,6 +291,7 @@ class _Cell:
     rows: int
     division: Division
     linear: tuple[Tensor, Tensor, Tensor] | None = None
+    leaving: float = 1.0  # residuals are measured again on the whole batch
 
     def image(self, state: Tensor) -> Tensor:
         version = None if state.is_inference() or transformed() else state._version
@@ -426,6 +427,8 @@ class _Attach(torch.autograd.Function):
 
 class _Adjoint:
     """w ↦ g + (∂f/∂z)ᵀ w at one point z, from a graph that is kept."""
+
+    leaving = 2.0  # a new graph of the remaining rows, and residuals of the whole batch
 
     def __init__(self, cell: _Cell, point: Tensor, gradient: Tensor) -> None:
         self.cell, self.gradient = cell, gradient

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -17,7 +18,10 @@ _WORTHWHILE = 0.25  # finished samples are removed once they are this fraction o
 
 
 class FixedPointMap(Protocol):
-    """A map f on rows, f(z)_i depending on z_i alone."""
+    """A map f on rows, f(z)_i depending on z_i alone; removing rows costs as much as `leaving` evaluations."""
+
+    @property
+    def leaving(self) -> float: ...
 
     def evaluate(self, state: Tensor, out: tuple[Tensor, Tensor] | None = None) -> tuple[Tensor, Tensor]:
         """Return f(z) and the tensor at which f is linearised there, both (rows, width).
@@ -168,6 +172,7 @@ def solve(problem: FixedPointMap, start: Tensor, stepper: Stepper, tol: float, m
     gathered: list[tuple[Tensor, Tensor, Tensor, Tensor, int]] = []
     divisible = True
     state = start
+    before = float("inf")
     buffers = _Buffers(start)
     for iteration in range(1, max_iter + 1):
         image, point = problem.evaluate(state, (buffers.images[iteration % 2], buffers.point))
@@ -184,7 +189,10 @@ def solve(problem: FixedPointMap, start: Tensor, stepper: Stepper, tol: float, m
         if remaining == 0:
             break
         part: FixedPointMap | None = None
-        if divisible and state.shape[0] - remaining >= _WORTHWHILE * state.shape[0]:
+        finished = 1 - remaining / state.shape[0]
+        saved = finished * _steps_left(worst, before, tol)
+        before = worst
+        if divisible and finished >= _WORTHWHILE and saved >= problem.leaving:
             leaving, staying = (~running).nonzero()[:, 0], running.nonzero()[:, 0]
             part = problem.take(staying)
             divisible = part is not None
@@ -210,6 +218,12 @@ def solve(problem: FixedPointMap, start: Tensor, stepper: Stepper, tol: float, m
         states[labels], points[labels], counts[labels] = one_state, one_point, when
         residuals[labels] = _nan_is_infinite(one_residual)
     return FixedPoint(states, points, SolveReport(stepper.name, tol, iteration, counts, residuals))
+
+
+def _steps_left(worst: float, before: float, tol: float) -> float:
+    """Evaluations until the worst residual meets the tolerance, if it goes on shrinking as in the last one."""
+    rate = worst / before if before else 1.0
+    return math.log(tol / worst) / math.log(rate) if 0 < rate < 1 and 0 < worst < math.inf else math.inf
 
 
 def tell(report: SolveReport, what: str, on_failure: str) -> None:

@@ -27,6 +27,7 @@ class LayerMap:
     drive: Tensor  # d, (rows, m)
     factor: float  # c
     phi: TensorActivation
+    leaving: float = 0.0
 
     def evaluate(self, state: Tensor, out: tuple[Tensor, Tensor] | None = None) -> tuple[Tensor, Tensor]:
         image, point = out or (None, None)
@@ -48,6 +49,7 @@ class Adjoint:
     gradient: Tensor
     factor: float
     slope: Tensor  # φ'(u*)
+    leaving: float = 0.0
 
     def evaluate(self, state: Tensor, out: tuple[Tensor, Tensor] | None = None) -> tuple[Tensor, Tensor]:
         image = torch.addmm(self.gradient, state, self.weight, alpha=self.factor, out=out[0] if out else None)

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -57,7 +58,7 @@ def module_inputs(module: Any, X: Any, name: str = "X") -> Tensor:
     if isinstance(X, Tensor) and X.layout != torch.strided:
         X = X.to_dense()
     try:
-        tensor = torch.as_tensor(X)
+        tensor = X if isinstance(X, Tensor) else torch.as_tensor(np.asarray(X))
     except (TypeError, ValueError, RuntimeError):
         raise InputError(f"{name} is a {type(X).__name__}; pass an array or a tensor of numbers") from None
     if tensor.ndim < 2 or 0 in tensor.shape or tensor.is_complex():

@@ -16,7 +16,7 @@ from notsodeep.checks import InputError, choice, count, positive, real, seeded
 from notsodeep.display import card
 from notsodeep.nn.candidates import Candidate, Scale, candidates, fit_readout
 from notsodeep.nn.measurement import Closeness, best_milliseconds, closeness
-from notsodeep.nn.observation import module_inputs, module_outputs, unwrapped
+from notsodeep.nn.observation import evaluating, module_inputs, module_outputs, unwrapped
 from notsodeep.nn.plain_cell import PlainCell, plain_cell
 from notsodeep.nn.training import fit
 from notsodeep.progress import Progress, reporter
@@ -361,7 +361,7 @@ def _finished(one: Candidate, scale: Scale, rows: Tensor, module: Any) -> nn.Seq
     scale.fold_back(one.first)
     layers = list(one.network)
     before = [nn.Flatten(1)] if rows.ndim > 2 else []
-    with torch.no_grad():
+    with torch.no_grad(), evaluating(module):
         answer = module(rows[:2])
     answer = answer[0] if isinstance(answer, tuple | list) else answer
     after = [nn.Flatten(0)] if answer.ndim == 1 else []
