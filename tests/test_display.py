@@ -98,7 +98,7 @@ def test_networks_show_what_matters() -> None:
     net = nn.DEQNet(DEQ, in_features=8, width=64, out_features=1)
     net(torch.randn(4, 8) / 3).sum().backward()
     assert "backward" in seen(net.last_solve)
-    assert "✗ an assumption fails" in seen(nn.match_module(net, torch.randn(50, 8) / 3))
+    assert "✗ an assumption fails" in seen(nn.match_module(net, torch.randn(50, 8) / 3, on="mixture"))
     net = nn.ling23_network(width=50, in_features=8, recurrent=0.001, readout_norm=0.02)
     X = torch.eye(2, 8, dtype=torch.float64) * 8**0.5
     assert "Condition 1" in seen(nn.certificate(net, X, net(X)[:, 0].detach() + 0.01))
