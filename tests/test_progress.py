@@ -13,7 +13,7 @@ import pytest
 
 import notsodeep as nsd
 from notsodeep import progress
-from notsodeep.progress import Report, compilation, reporter
+from notsodeep.progress import Reporter, compilation, reporter
 
 
 class Step:
@@ -138,7 +138,7 @@ def test_a_report_can_be_copied(monkeypatch: pytest.MonkeyPatch, capsys: pytest.
     monkeypatch.setattr(progress, "_is_terminal", lambda: True)
     with reporter("work", progress=None, patience=1e9) as report:
         copied = copy.deepcopy(report)
-    assert isinstance(copied, Report)
+    assert isinstance(copied, Reporter)
     copied(1, 2)
 
 

@@ -14,16 +14,15 @@ from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy import special
 
 from notsodeep.callables import PROBE_RADIUS, call_elementwise, central_difference, find_kinks, refuse_jumps, steepest
 from notsodeep.checks import InputError, UnknownOptionError, nearest, positive, real
+from notsodeep.formulas import FORMULAS
 from notsodeep.hermite import HermiteSeries
 
 __all__ = ["Activation", "Custom", "HermiteSeries", "PiecewiseLinear", "Smooth", "activation", "activation_names"]
 
 Array: TypeAlias = NDArray[Any]
-Function: TypeAlias = Callable[[Array], Array]
 
 _MOST_KINKS = 128  # limit: the cost of moments grows quadratically
 _EXTREME = 1e50  # limit for numbers in a description, so that products of a few of them do not overflow
@@ -104,28 +103,28 @@ class Smooth:
     name: str
 
     def value(self, x: Array) -> Array:
-        return _SMOOTH[self.name].value(x)
+        return FORMULAS[self.name].value(x)
 
     def derivative(self, x: Array) -> Array:
-        return _SMOOTH[self.name].derivative(x)
+        return FORMULAS[self.name].derivative(x)
 
     def departure(self, x: Array) -> tuple[Array, Array]:
         """g(x) = φ₀(x) − φ₀(0) and its even part."""
-        formula = _SMOOTH[self.name]
+        formula = FORMULAS[self.name]
         return formula.departure(x) if formula.departure else _departure(self, x)
 
     @property
     def origin(self) -> float:
         """φ₀(0)."""
-        return _SMOOTH[self.name].origin
+        return FORMULAS[self.name].origin
 
     @property
     def lipschitz(self) -> float:
-        return _SMOOTH[self.name].lipschitz
+        return FORMULAS[self.name].lipschitz
 
     @property
     def odd(self) -> bool:
-        return _SMOOTH[self.name].odd
+        return FORMULAS[self.name].odd
 
     kinks = ()
     homogeneous = False
@@ -315,83 +314,6 @@ def _departure(shape: Smooth | Custom, x: Array) -> tuple[Array, Array]:
     return value, 0 * x if shape.odd else (value + (shape.value(-x) - shape.origin)) / 2
 
 
-@dataclass(frozen=True)
-class _Formula:
-    value: Function
-    derivative: Function
-    lipschitz: float
-    odd: bool = False
-    origin: float = 0.0  # φ₀(0)
-    # φ₀ − φ₀(0) and its even part, for shapes where plain differences would cancel (closed forms do not need them)
-    departure: Callable[[Array], tuple[Array, Array]] | None = None
-
-
-def _swish_derivative(x: Array) -> Array:
-    s = special.expit(x)
-    return s + x * s * special.expit(-x)
-
-
-def _gelu_derivative(x: Array) -> Array:
-    return special.ndtr(x) + x * np.exp(-(x**2) / 2) / math.sqrt(2 * math.pi)
-
-
-def _sech2(x: Array) -> Array:
-    e = np.exp(-2 * np.abs(x))
-    return 4 * e / (1 + e) ** 2
-
-
-def _even(value: Array) -> tuple[Array, Array]:
-    return value, value
-
-
-def _softplus_departure(x: Array) -> tuple[Array, Array]:
-    size = np.abs(x / 2)
-    log_cosh = np.where(
-        size < 1, np.log1p(np.sinh(np.minimum(size, 1.0)) ** 2) / 2, size + np.log1p(np.exp(-2 * size)) - math.log(2)
-    )
-    return x / 2 + log_cosh, log_cosh
-
-
-# sup|swish'| and sup|gelu'| sit at the roots of the second derivative: 2.39935728…, √2
-_SWISH_LIPSCHITZ = 1.0998393201288172
-_GELU_LIPSCHITZ = 0.5 * (1 + math.erf(1.0)) + math.exp(-1.0) / math.sqrt(math.pi)
-
-_SMOOTH: dict[str, _Formula] = {
-    "tanh": _Formula(np.tanh, _sech2, 1.0, odd=True),
-    "erf": _Formula(
-        special.erf, lambda x: np.exp(-(x**2)) / (math.sqrt(math.pi) / 2), 2 / math.sqrt(math.pi), odd=True
-    ),
-    "sin": _Formula(np.sin, np.cos, 1.0, odd=True),
-    "cos": _Formula(np.cos, lambda x: -np.sin(x), 1.0, origin=1.0, departure=lambda x: _even(-2 * np.sin(x / 2) ** 2)),
-    "arctan": _Formula(np.arctan, lambda x: 1 / (1 + x**2), 1.0, odd=True),
-    "gaussian": _Formula(
-        lambda x: np.exp(-(x**2) / 2),
-        lambda x: -x * np.exp(-(x**2) / 2),
-        math.exp(-0.5),
-        origin=1.0,
-        departure=lambda x: _even(np.expm1(-(x**2) / 2)),
-    ),
-    "sigmoid": _Formula(
-        special.expit,
-        lambda x: special.expit(x) * special.expit(-x),
-        0.25,
-        odd=True,
-        origin=0.5,
-        departure=lambda x: (np.tanh(x / 2) / 2, 0 * x),
-    ),
-    "softplus": _Formula(
-        lambda x: np.logaddexp(0, x), special.expit, 1.0, origin=math.log(2), departure=_softplus_departure
-    ),
-    "swish": _Formula(
-        lambda x: x * special.expit(x),
-        _swish_derivative,
-        _SWISH_LIPSCHITZ,
-        departure=lambda x: (x * special.expit(x), x / 2 * np.tanh(x / 2)),
-    ),
-    "gelu": _Formula(lambda x: x * special.ndtr(x), _gelu_derivative, _GELU_LIPSCHITZ),
-}
-
-
 def _leaky(a: float = 1.0, b: float = 0.01) -> Activation:
     low, high = sorted((real(a, "a"), real(b, "b")))  # max(ax, bx)
     return Activation(PiecewiseLinear((0.0,), (low, high)) if low != high else PiecewiseLinear((), (high,)))
@@ -426,7 +348,7 @@ _BUILDERS: dict[str, Callable[..., Activation]] = {
     "hard_tanh": _hard_tanh,
     "hermite": _hermite,
     "piecewise_linear": _piecewise,
-    **{name: (lambda name=name: Activation(Smooth(name))) for name in _SMOOTH},
+    **{name: (lambda name=name: Activation(Smooth(name))) for name in FORMULAS},
 }
 
 

@@ -107,6 +107,11 @@ class Verdict:
 class KernelMethods:
     """`kernel` and `kernel_diag`, computed in :mod:`notsodeep.kernels`."""
 
+    @property
+    def needs_one_norm(self) -> bool:
+        """Whether all rows must have the same norm."""
+        return False
+
     def kernel(self, X: Any, Y: Any = None, kind: str | Sequence[str] = "ck", **options: Any) -> Any:
         """Exact infinite-width kernel; see :func:`notsodeep.kernels.kernel`."""
         from notsodeep.kernels import kernel

@@ -221,7 +221,7 @@ def radial(model: Network) -> bool:
     """Whether K(cx, y) = c K(x, y) for c > 0."""
     if isinstance(model, Explicit) and model.normalize is not None:
         return True
-    return not getattr(model, "needs_one_norm", False) and model.recursion().homogeneous
+    return not model.needs_one_norm and model.recursion().homogeneous
 
 
 def sphere_norm(X: ArrayLike, model: Network) -> float:

@@ -18,7 +18,7 @@ from notsodeep.checks import InputError
 from notsodeep.extras import available
 from notsodeep.text import printable
 
-__all__ = ["Callback", "Progress", "Report", "compilation", "reporter"]
+__all__ = ["Callback", "Progress", "Reporter", "compilation", "reporter"]
 
 Callback: TypeAlias = Callable[[Any, int], None]
 Progress: TypeAlias = bool | Callback | None
@@ -28,7 +28,7 @@ _PATIENCE = 1.5  # seconds before a bar appears
 _COMPILING = "compiling kernels for their first use here; later runs may find them compiled"
 
 
-class Report:
+class Reporter:
     """``report(done, total)`` moves the bar, ``report.stage(text)`` names what follows.
 
     `done` is an integer, or an object with ``__index__`` whose text is shown, such as an epoch with its loss. A report
@@ -57,8 +57,8 @@ class Report:
 @contextmanager
 def reporter(
     description: str, total: int | None = None, progress: Progress = None, *, patience: float = _PATIENCE
-) -> Iterator[Report]:
-    """Yield the :class:`Report` of one piece of work.
+) -> Iterator[Reporter]:
+    """Yield the :class:`Reporter` of one piece of work.
 
     Parameters
     ----------
@@ -78,17 +78,17 @@ def reporter(
     ...     report(1, 2)
     1 of 2
     """
-    if isinstance(progress, Report):
+    if isinstance(progress, Reporter):
         yield progress
     elif callable(progress):
-        yield Report(description, lambda _, done, total: None if total is None else progress(done, total), _nothing)
+        yield Reporter(description, lambda _, done, total: None if total is None else progress(done, total), _nothing)
     elif not _shown(progress):
-        yield Report(description, _nothing, _nothing)
+        yield Reporter(description, _nothing, _nothing)
     else:
         display = _bar if _is_terminal() or (_in_notebook() and available("ipywidgets")) else _lines
         with display(0.0 if progress else patience) as (show, note):
             show(description, None if total is None else 0, total)
-            yield Report(description, show, note)
+            yield Reporter(description, show, note)
 
 
 @contextmanager
@@ -148,13 +148,13 @@ def compilation(progress: Progress = None) -> Iterator[None]:
     progress : bool, callable or None
         As in :func:`reporter`: the line appears where a bar would; a callable receives nothing.
     """
-    if isinstance(progress, Report):
+    if isinstance(progress, Reporter):
         tell = progress.note
     elif callable(progress) or not _shown(progress):
         yield
         return
     else:
-        tell = Report("", _nothing, _to_stderr).note
+        tell = Reporter("", _nothing, _to_stderr).note
     from numba.core import event
 
     class Listener(event.Listener):

@@ -22,7 +22,7 @@ from notsodeep import files
 from notsodeep.activations import Activation, activation
 from notsodeep.checks import InputError, choice
 from notsodeep.data import NAMES
-from notsodeep.progress import Report, reporter
+from notsodeep.progress import Reporter, reporter
 from notsodeep.text import printable
 
 __all__ = [
@@ -143,7 +143,7 @@ def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> 
     return Group(Text(printable(title, keep="\n"), style="bold"), result)
 
 
-def progress(description: str, *, quiet: bool = False) -> AbstractContextManager[Report]:
+def progress(description: str, *, quiet: bool = False) -> AbstractContextManager[Reporter]:
     """Show a bar on a terminal's stderr at once, and nothing anywhere else."""
     return reporter(description, progress=False if quiet else None, patience=0.0)
 

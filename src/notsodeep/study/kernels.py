@@ -19,7 +19,7 @@ from notsodeep.kinds import Kind
 from notsodeep.matching import Match
 from notsodeep.models import DEQ, Explicit
 from notsodeep.norms import distance, rescaled_distance
-from notsodeep.progress import Progress, Report, reporter
+from notsodeep.progress import Progress, Reporter, reporter
 
 __all__ = ["Closeness", "Outlook", "Study", "closer_network"]
 
@@ -235,7 +235,7 @@ def closer_network(closeness: Sequence[Mapping[str, Any]]) -> str:
     return ", ".join(found)
 
 
-def _kernel(name: str, model: DEQ | DeepDEQ | Explicit, X: Array, kind: str, report: Report) -> Array:
+def _kernel(name: str, model: DEQ | DeepDEQ | Explicit, X: Array, kind: str, report: Reporter) -> Array:
     report.stage(f"kernel of the {name} network")
     kernel: Array = model.kernel(X, kind=kind, progress=report)
     return kernel

@@ -10,7 +10,7 @@ from typing import Any
 from notsodeep.checks import InputError
 from notsodeep.extras import available
 from notsodeep.models import DEQ
-from notsodeep.progress import Progress, Report, reporter
+from notsodeep.progress import Progress, Reporter, reporter
 from notsodeep.study.kernels import Study
 from notsodeep.study.timing import best_times, predict, torch_on_one_thread
 
@@ -128,7 +128,7 @@ def compare(
         return _compare(study, width, epochs, seed, report)
 
 
-def _compare(study: Study, width: int, epochs: int, seed: int, report: Report) -> Comparison:
+def _compare(study: Study, width: int, epochs: int, seed: int, report: Reporter) -> Comparison:
     import torch
 
     from notsodeep import nn
