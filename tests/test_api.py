@@ -50,6 +50,7 @@ CALLS = {
     "nn.match_module": "module X",
     "nn.certificate": "net X y",
     "nn.Equilibrium": "f solver tol",
+    "nn.replace": "module X y seed",
     "nn.kernel": "model X Y kind",
     "nn.DEQKernel": "activation recurrent input kind",
     "gp.GPyTorchDEQKernel": "activation recurrent input kind",
@@ -75,6 +76,8 @@ MEMBERS = {
     "SphereMatch": "network distance exact reference distance_on",
     "Forecast": "accuracy per_class means covariances",
     "nn.DEQNet": "forward",
+    "nn.ExplicitNet": "forward to_sequential",
+    "nn.Replacement": "network table save __str__",
     "nn.SolveReport": "iterations residual converged",
     "nn.Equilibrium": "forward",
 }
