@@ -69,10 +69,9 @@ def _entry(record: dict[str, Any], has_figure: bool) -> str:
     if record["quick"]:
         lines += ["**A quick run with small sizes: it shows that all works, and proves nothing.**", ""]
     if name in ENTRIES and record.get("revision", 1) < ENTRIES[name].revision:
-        lines += [
-            "**This is the stored run of an earlier version of the entry; the present one has not been run in full.**"
-        ]
-        lines += [""]
+        lines += ["**The stored run of an earlier version of the entry; the present one was not run in full.**", ""]
+    elif planned := _missing(record):
+        lines += [f"**The first {record['trials']['total']} of {planned} trials of the full run.**", ""]
     lines += [
         f"- **{claimed_by.capitalize()} says:** {record['paper_says']}",
         f"- **We measure:** {record['we_measure']}",
@@ -97,6 +96,15 @@ def _entry(record: dict[str, Any], has_figure: bool) -> str:
         command = f"notsodeep reproduce {name}{' --quick' if record['quick'] else ''}"
         lines += [f"*{counted}; again with* `{command}`", ""]
     return "\n".join(lines)
+
+
+def _missing(record: dict[str, Any]) -> int:
+    """The number of trials of a full run, if this record has fewer."""
+    entry = ENTRIES.get(record["name"])
+    if entry is None or record["quick"] or "trials" not in record:
+        return 0
+    planned = len(list(entry.plan(**entry.full)))
+    return planned if record["trials"]["total"] < planned else 0
 
 
 def _cell(text: str) -> str:

@@ -170,6 +170,16 @@ def test_a_marker_that_points_nowhere_is_found(tmp_path: Path) -> None:
     assert "[FK20] Thm 2 has code but no test" in wrong
 
 
+def test_the_gallery_tells_a_part_of_a_full_run(tmp_path: Path) -> None:
+    folder = tmp_path / "out" / "errata"
+    folder.mkdir(parents=True)
+    for total, said in ((7, 1), (20, 0)):
+        content = record("errata", trials={"total": total})
+        (folder / "verdict.json").write_text(json.dumps(content), encoding="utf-8")
+        text = gallery.write(tmp_path / "out", tmp_path).read_text(encoding="utf-8")
+        assert text.count("**The first 7 of 20 trials of the full run.**") == said
+
+
 def test_an_empty_gallery_is_a_page_too(tmp_path: Path) -> None:
     assert gallery.write(tmp_path / "nothing", tmp_path).read_text(encoding="utf-8").startswith("# Gallery")
 

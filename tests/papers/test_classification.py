@@ -25,6 +25,7 @@ from notsodeep.papers import (
 )
 from notsodeep.papers.registry import ENTRIES
 from notsodeep.papers.run import reproduce
+from notsodeep.report.style import style
 
 pytest.importorskip("matplotlib")
 
@@ -249,23 +250,23 @@ def test_the_norm_of_a_descent_can_be_exact() -> None:
     assert seen[True].norm[-1] == pytest.approx(last)
 
 
-def depths(gap: float, plain: float, frozen: dict[float, list[int]]) -> list[dict[str, Any]]:
+def depths(gap: float, plain: dict[float, list[float]]) -> list[dict[str, Any]]:
     return [
         {"recurrent": recurrent, "seed": seed, "depths": [8, 64], "exact": 0.3 + 0.01 * seed}
-        | {"deq": [0.2, 0.3 + 0.01 * seed + gap], "plain": [0.3, plain], "plain_classes": classes}
-        for recurrent, classes in frozen.items()
+        | {"deq": [0.2, 0.3 + 0.01 * seed + gap], "plain": accuracies, "plain_classes": [9, 1]}
+        for recurrent, accuracies in plain.items()
         for seed in range(4)
     ]
 
 
 def test_depth_is_judged() -> None:
-    later = {0.25: [1, 1], 0.5: [9, 1]}
-    assert fk20_depth.judge(depths(0.0, 0.1, later)).claim == "holds"
-    kept = [check.agrees for check in fk20_depth.judge(depths(0.03, 0.1, later)).checks]
+    later = {0.25: [0.11, 0.1], 0.5: [0.3, 0.1]}
+    assert fk20_depth.judge(depths(0.0, later)).claim == "holds"
+    kept = [check.agrees for check in fk20_depth.judge(depths(0.03, later)).checks]
     assert kept == [True, False, True, False, True]
-    alive = fk20_depth.judge(depths(0.0, 0.3, {0.25: [9, 9], 0.5: [9, 9]}))
+    alive = fk20_depth.judge(depths(0.0, {0.25: [0.1, 0.3], 0.5: [0.3, 0.3]}))
     assert [check.agrees for check in alive.checks] == [False, True, False, True, False]
-    assert not fk20_depth.judge(depths(0.0, 0.1, {0.25: [9, 1], 0.5: [1, 1]})).checks[-1].agrees
+    assert not fk20_depth.judge(depths(0.0, {0.25: [0.3, 0.1], 0.5: [0.1, 0.1]})).checks[-1].agrees
 
 
 # covers: [FK20] Thm 1; [FK20] Def. 3.1
@@ -283,6 +284,34 @@ def test_the_tangent_kernel_is_the_one_of_the_paper() -> None:
             sigma = 0.6 * scale * (np.sin(angle) + (np.pi - angle) * rho) / np.pi + injected * X @ X.T + bias
             theta = sigma + slope * theta
             np.testing.assert_allclose(fk20_depth.tangent(network, 0.6, depth, X), theta, rtol=1e-6)
+
+
+def test_figures_of_made_up_rows() -> None:
+    """Every figure draws whatever its rows hold; their look is checked by eye."""
+    timed = [
+        {"data": data, "activation": name, "batch": batch, "width": width, "ratio": 2.0 + seed}
+        | {"implicit_ms": 4.0 + seed, "explicit_ms": 2.0}
+        for data in ("mnist", "own.npz")
+        for name in ("relu", "tanh")
+        for batch in (1, 128)
+        for width in (32, 64)
+        for seed in range(2)
+    ]
+    curves = {"bound": [8.0, 7.0, 6.0, 5.0], "norm": [0.5, 0.5, 0.6, 0.6]}
+    measured = {"accuracy": 59.0, "images": 600, "test_images": 600}
+    drawn = (
+        (fk20_depth.draw, depths(0.0, {0.25: [0.1, 0.1], 0.5: [0.3, 0.1]}), {}, 2),
+        (ling24_speed.draw, timed, {"job": "inference"}, 8),
+        (ling23_training.draw, descents(**curves), {}, 2),
+        (fk20_accuracy.draw, [{"row": name, **measured} for name in ("cifar10-a", "cifar10-zca")], {"table": 2}, 1),
+        (ling24_accuracy.draw, accuracies(), {}, 2),
+    )
+    with style() as plt:
+        for draw, rows, options, panels in drawn:
+            figure = draw(plt, rows, **options)
+            figure.canvas.draw()
+            assert len(figure.axes) == panels
+            assert all(axis.has_data() for axis in figure.axes)
 
 
 def test_published_accuracies_are_compared(monkeypatch: pytest.MonkeyPatch) -> None:
