@@ -9,6 +9,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -194,13 +195,14 @@ def written_machine(machine: Any) -> Callable[[Path], Any]:
     return lambda path: machine.fit(X, Y if hasattr(machine, "predict_proba") else X[:, 0]).save(path)
 
 
-def read_network(path: Path) -> None:
+def read_network(path: Path, plain: bool = False) -> None:
     import torch
 
     from notsodeep import nn
 
-    net = nn.load(path)
-    net(torch.ones(2, net.in_features, dtype=net.readout.dtype))
+    net: Any = nn.load(path)
+    dtype = next(net.parameters()).dtype
+    net(torch.ones(2, net[0].in_features if plain else net.in_features, dtype=dtype))
 
 
 def training(path: Path, epochs: int) -> None:
@@ -330,6 +332,12 @@ TORCH_KINDS = [
         Kind(name, lambda path, name=name: networks(path, name), read_network, tensor_fields("notsodeep-network"))
         for name in ("deq.safetensors", "explicit.safetensors")
     ),
+    Kind(
+        "plain.safetensors",
+        lambda path: networks(path, "plain"),
+        partial(read_network, plain=True),
+        tensor_fields("notsodeep-sequential"),
+    ),
 ]
 
 
@@ -338,8 +346,11 @@ def networks(path: Path, name: str) -> None:
 
     if name.startswith("deq"):
         nn.save(nn.DEQNet(nsd.DEQ("tanh", 0.1, 0.8, 0.1), 3, 5, 2), path)
-    else:
-        nn.save(nn.ExplicitNet(nsd.Explicit(["relu", "tanh"]), 3, [4, 5], 2, learnable=["scale"]), path)
+        return
+    net = nn.ExplicitNet(nsd.Explicit(["relu", "tanh"]), 3, [4, 5], 2, learnable=["scale"])
+    bent = nsd.activation("piecewise_linear", kinks=[-0.5, 0.1, 0.8], slopes=[0.1, 0.9, -0.4, 1.3])
+    plain = nn.ExplicitNet(nsd.Explicit([bent, "tanh"]), 3, [4, 5], 2).to_sequential()
+    nn.save(plain if name == "plain" else net, path)
 
 
 def damage(kind: Kind, folder: Path, rounds: int, seed: int) -> tuple[int, int]:

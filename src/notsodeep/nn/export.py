@@ -102,7 +102,13 @@ def _build_layers(description: Any, tensors: dict[str, torch.Tensor]) -> torch.n
             if shape != (entry["out_features"], entry["in_features"]):
                 raise InputError(f"{k}.weight has shape {shape}, which is not the one described")
     _require_numbers(tensors, dtype)
-    return layers_from(description["layers"], dtype)
+    net = layers_from(description["layers"], dtype)
+    linear = [layer for layer in net if isinstance(layer, torch.nn.Linear)]
+    if not linear:
+        raise InputError("it describes layers without weights")
+    with torch.no_grad():
+        net(torch.zeros(2, linear[0].in_features, dtype=dtype))  # layers that do not fit together raise here
+    return net
 
 
 def _require_numbers(tensors: Mapping[str, torch.Tensor], dtype: torch.dtype) -> None:
