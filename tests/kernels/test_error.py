@@ -160,6 +160,25 @@ def test_rows_close_together_keep_a_positive_matrix(name):
     assert (K / np.sqrt(np.outer(np.diag(K), np.diag(K)))).max() <= 1 + 4e-16
 
 
+@pytest.mark.parametrize("name", ["hard_tanh", "pieces"])
+def test_kinks_that_nearly_coincide(name):
+    """Rows of norms 1 % apart at an angle of 0.04: Ġ changes fast where the angle is the distance of the kinks."""
+    forms = (Form(name),)
+    rows = 3.2 * np.array([[1.0, 0.0], [1.01 * math.cos(0.04), 1.01 * math.sin(0.04)]])
+    model = nsd.Explicit([activation(form) for form in forms])
+    check(Case(model, ("ck", "ntk"), lambda x, y: pair_oracle.explicit(forms, x, y), rows, {}), 1e-12)
+
+
+@pytest.mark.parametrize(
+    ("form", "norm"), [(Form("relu", shift=0.2), 0.1), (Form("hard_tanh"), 0.3), (Form("hard_tanh", shift=0.2), 2.0)]
+)
+def test_equal_norms_near_the_limit(form, norm):
+    numbers = 0.9 / slope_power_supremum(activation(form)), 1.0, 0.1
+    deq = nsd.DEQ(activation(form), *numbers)
+    rows = norm * np.array([[1.0, 0.0], [0.96, 0.28]])
+    check(Case(deq, deq.kinds, lambda x, y: pair_oracle.deq(form, *numbers, x, y), rows, {}), 1e-12)
+
+
 @pytest.mark.parametrize(("share", "norm"), [(0.9999, 1.0), (0.99, 10.0)])
 def test_truncation_is_multiplied_by_the_gain(share, norm):
     form = Form("gelu")

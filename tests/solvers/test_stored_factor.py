@@ -97,7 +97,7 @@ def test_killed_and_resumed_the_factor_is_the_same(tmp_path: Path) -> None:
         for _ in range(5):
             begin(path)
             child = int(told.readline())
-            goal, limit = len(kept) + moments.randint(1, 10), time.monotonic() + 60
+            goal, limit = len(kept) + moments.randint(1, 10), time.monotonic() + 240
             while len(problems.identities(path)) < goal:
                 assert time.monotonic() < limit
             time.sleep(moments.uniform(0, 0.005))

@@ -27,11 +27,11 @@ from notsodeep.kernels.closed import COS, GELU, SIN, closed_drop, closed_dual, c
 from notsodeep.kernels.pieces import pieces_drop, pieces_dual, pieces_summed, pieces_value
 from notsodeep.kernels.smooth import quadrature_dual
 
-__all__ = ["ARC", "EPSILON", "PIECES", "SERIES", "dual_of_pair"]
+__all__ = ["ARC", "EPSILON", "NEAR", "PIECES", "SERIES", "dual_of_pair"]
 
 ARC, PIECES, SERIES = 0, 1, 2
 EPSILON = float(np.finfo(np.float64).eps)
-_NEAR = 1e-3  # distance from an end below which near and far are integrated instead of subtracted
+NEAR = 1e-3  # distance from an end below which near and far are integrated instead of subtracted
 _WIDE = 80.0  # variance beyond which the mean of sin and cos is below rounding
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(16)
 _INV_SQRT_2PI = 1 / math.sqrt(2 * math.pi)
@@ -83,7 +83,11 @@ def dual_of_pair(
     near, far = size - G, size + G
     side = 1 if eta <= zeta else -1
     distance = min(eta, zeta)
-    if distance > _NEAR or size == 0 or min(near, far) > 0.1 * size:
+    if (
+        distance > (constants[5 + 3 * int(constants[2])] if type_ == PIECES else NEAR)
+        or size == 0
+        or min(near, far) > 0.1 * size
+    ):
         return G, slope, near, far, min(lost, 2.0), slope_noise
     known = 8 * EPSILON
     if type_ == PIECES:

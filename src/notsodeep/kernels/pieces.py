@@ -23,6 +23,7 @@ __all__ = ["ORDERS", "REACH", "pieces_drop", "pieces_dual", "pieces_summed", "pi
 ORDERS = 96  # Hermite coefficients per sample
 # largest |ρ| of the series: what is left out is at most |ρ|⁹⁶√(G_ii G_jj) of G and |ρ|⁹⁵√(Ġ_ii Ġ_jj) of Ġ, 1e-16
 REACH = 0.68
+_SHORTEST = 2.0**-6  # panel in s: what a kink changes below is of order s³
 _TINY = 1e-140  # √(q_i q_j) below which products of coefficients lose digits
 _jit = compilation.jit(nogil=True, error_model="numpy", fastmath={"contract", "nsz"})
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(16)
@@ -183,14 +184,27 @@ def pieces_value(constants: Any, x: float) -> float:
 def pieces_drop(constants: Any, root: float, left: Any, i: int, right: Any, j: int, eta: float, side: int) -> float:
     """G(end) − G from ρ = side to ρ = side(1 − η), for small η, to full relative accuracy.
 
-    G changes by √(q_i q_j) ∫ Ġ, because ∂G/∂Λ = Ġ (Price). The substitution η' = ηs² removes the root at 0.
+    G changes by √(q_i q_j) ∫ Ġ, because ∂G/∂Λ = Ġ (Price). The substitution η' = ηs² removes the root at 0. Two kinks
+    at a distance d (in standard deviations) change Ġ where the angle is d, so panels shrink towards it.
     """
-    total = 0.0
-    for n in range(_NODES.size):
-        s = (1 + _NODES[n]) / 2
-        step = eta * s * s
-        if side > 0:
-            total += _WEIGHTS[n] * s * _slope(constants, left, i, right, j, step, 2.0 - step)
-        else:
-            total += _WEIGHTS[n] * s * _slope(constants, left, i, right, j, 2.0 - step, step)
+    kinks, distance = int(constants[2]), math.inf
+    for a in range(kinks):
+        for b in range(kinks):
+            h, k = left[3 * a, i], right[3 * b, j]
+            for d in (abs(h - k), h + k):
+                distance = min(distance, d) if d > 0 else distance
+    low = max(distance / (9.0 * math.sqrt(2.0 * eta)), _SHORTEST) if eta > 0 else 1.0
+    total, high = 0.0, 1.0
+    while high > 0:
+        start = high / 2 if high > low else 0.0
+        half = (high - start) / 2
+        for n in range(_NODES.size):
+            s = start + half * (1 + _NODES[n])
+            step = eta * s * s
+            if side > 0:
+                found = _slope(constants, left, i, right, j, step, 2.0 - step)
+            else:
+                found = _slope(constants, left, i, right, j, 2.0 - step, step)
+            total += 2 * half * _WEIGHTS[n] * s * found
+        high = start
     return side * root * eta * total

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from notsodeep.activations import Activation, HermiteSeries
 from notsodeep.gaussian import moments
 from notsodeep.kernels.arc import Arc
-from notsodeep.kernels.duals import EPSILON, SERIES
+from notsodeep.kernels.duals import EPSILON, NEAR, PIECES, SERIES
 from notsodeep.kernels.hermite import hermite_pass, integrated_pass
 from notsodeep.kernels.kinds import kind_codes
 from notsodeep.kernels.layers import LOOP, OPEN, SINGLE, Chain, Signals, layered_pass, layered_points
@@ -37,6 +37,7 @@ Array: TypeAlias = NDArray[Any]
 CosineFunction: TypeAlias = Callable[[Array, Array], tuple[Array, float, Array]]
 
 _ACCEPTED = 1e-11  # error of a piecewise polynomial, relative to the diagonal
+_SENSITIVE, _WIDEST = 4e-13, 3e-2  # error by a cosine's rounding that widens the cut, and the widest one
 _PROBES = 8  # rows whose inner products are also computed exactly
 
 
@@ -192,7 +193,12 @@ def _homogeneous(model: Layer, left: Samples, right: Samples, levels: Sequence[L
             math.prod(reach) + math.prod(float(r[1].max()) for r in rows) + sum(float(abs(r[2]).max()) for r in rows)
         )
         rounding = max(terms, 1.0) * (rounding + level_error)
-    cut = _cut(left, kinds)
+
+    def values(u: Array) -> Array:
+        theta = arc.angle(u)
+        return np.stack([arc.kernel(kind, theta) for kind in kinds])
+
+    cut, sensitivity = _widened(values, _cut(left, kinds), rounding, largest, opposite=not turned)
     common = (
         *_sides(left.exact, right.exact, axis=0), *_sides(*(array.astype(dtype) for array in rows)), *_sides(*exact),
         arc.rest if turned else 0.0, cut,
@@ -200,14 +206,9 @@ def _homogeneous(model: Layer, left: Samples, right: Samples, levels: Sequence[L
     polynomial = _arc_polynomial(
         arc, round(largest * 64 + 0.5) / 64 if turned else largest, kinds, bool(shift), dtype.name
     )
-
-    def values(u: Array) -> Array:
-        theta = arc.angle(u)
-        return np.stack([arc.kernel(kind, theta) for kind in kinds])
-
     residual = arc.residual(np.linspace(0, largest, 400))
     gain = 1 / (1 - model.recurrent * arc.power)
-    error = level_error + gain * residual + _sensitivity(values, cut, rounding, largest, opposite=not turned)
+    error = level_error + gain * residual + sensitivity
     if polynomial is None:
         numbers = np.array([arc.g, arc.power, arc.bend, arc.recurrent, shift**2])
         return Plan(
@@ -238,6 +239,19 @@ def _arc_polynomial(arc: Arc, largest: float, kinds: tuple[str, ...], shifted: b
         return np.stack(found)
 
     return fit(values, arc.variables(largest), dtype)
+
+
+def _widened(
+    values: Callable[[Array], Array], cut: float, rounding: float, largest: float, *, opposite: bool
+) -> tuple[float, float]:
+    """The cut, wider where rounding of the cosine would matter most, and the sensitivity that is left."""
+    left = _sensitivity(values, cut, rounding, largest, opposite=opposite)
+    while left > _SENSITIVE and 0 < 4 * cut <= _WIDEST:  # it falls like 1/√cut
+        less = _sensitivity(values, 4 * cut, rounding, largest, opposite=opposite)
+        if less > 0.8 * left:
+            break
+        cut, left = 4 * cut, less
+    return cut, left
 
 
 def _sensitivity(
@@ -311,7 +325,7 @@ def _cosine(
     cut = -1.0 if smooth else _cut(left, kinds)
     u = np.linspace(0, largest, 200)
     found, residual, lost = function(u, largest - u)
-    sensitivity = _sensitivity(lambda u: function(u, largest - u)[0], cut, _rounding(left), largest, opposite=cut > 0)
+    cut, sensitivity = _widened(lambda u: function(u, largest - u)[0], cut, _rounding(left), largest, opposite=cut > 0)
     error = max(level.error for level in levels) + float(np.max(lost / found[:, :1])) + sensitivity
     common = (*_sides(left.exact, right.exact, axis=0), *_sides(*rows), *_sides(*exact), 0.0, cut)
     modes = np.zeros(len(kinds), dtype=np.int64)
@@ -334,7 +348,7 @@ def _in_pieces(
     u = np.linspace(0, math.sqrt(2), 200)
     found, residual, lost = function(u, math.sqrt(2) - u)
     cut, rounding = _known(left)
-    sensitivity = _sensitivity(lambda u: function(u, math.sqrt(2) - u)[0], cut, rounding, math.sqrt(2), opposite=True)
+    cut, sensitivity = _widened(lambda u: function(u, math.sqrt(2) - u)[0], cut, rounding, math.sqrt(2), opposite=True)
     error += max(level.error for level in levels) + float(np.max(lost / found[:, :1])) + sensitivity
     error += spread if radii is None else 0.0
     error += float(np.finfo(left.rows.dtype).eps)
@@ -360,6 +374,9 @@ def cosine_function(recursion: Recursion, length: float, kinds: tuple[str, ...])
     sample = Samples.of(np.array([[length]]), np.dtype(np.float64))
     network = Network.of(recursion, (sample,), (levels_of(recursion, sample),), kinds)
     codes = np.array(kind_codes(kinds))
+    for k, found in enumerate(network.duals):
+        if found.type == PIECES:  # a few thousand points: digits count more than time
+            network.chain.constants[k, found.constants.size - 1] = 10 * NEAR
 
     def values(u: Array, beyond: Array) -> tuple[Array, float, Array]:
         near = np.asarray(u, dtype=np.float64) ** 2

@@ -15,7 +15,7 @@ from notsodeep.activations import Activation, PiecewiseLinear, Smooth
 from notsodeep.gaussian import hermite_coefficients, hermite_polynomials, hermite_table, moments
 from notsodeep.kernels.arc import Arc
 from notsodeep.kernels.closed import COS, ERF, GAUSSIAN, GELU, SIN
-from notsodeep.kernels.duals import ARC, EPSILON, PIECES, SERIES
+from notsodeep.kernels.duals import ARC, EPSILON, NEAR, PIECES, SERIES
 from notsodeep.kernels.pieces import ORDERS
 from notsodeep.kernels.smooth import SMOOTH
 from notsodeep.kernels.tabulate import tabulate
@@ -123,13 +123,15 @@ def _pieces(phi: Activation, shape: PiecewiseLinear, variances: tuple[Array, ...
     distances = signs * kinks
     constants = np.concatenate([[-phi.shift, slopes[origin], kinks.size], distances, np.diff(slopes), signs])
     order = np.arange(2, ORDERS)[:, None]
-    total = np.abs(slopes[origin]) + np.abs(np.diff(slopes)).sum()  # terms are of size (total²)√(q_i q_j)
-    tables, worst = [], 0.0
+    bends = np.abs(np.diff(slopes))
+    tables, worst, steepest, density_of_kinks = [], 0.0, 0.0, 0.0
     for q in variances:
         root = np.sqrt(q)
         table = np.empty((3 * kinks.size + ORDERS, q.size))
         series = np.zeros((ORDERS, q.size))  # a_0, a_1, …
         series[0], series[1] = -phi.shift, slopes[origin] * root
+        # terms of G and Ġ are at most of size m_i m_j; e^{−(h²+k²)/4} is above every bivariate density of h and k
+        terms, slope_terms, fall = abs(phi.shift) + abs(slopes[origin]) * root, abs(slopes[origin]), np.zeros(q.size)
         for a, distance in enumerate(distances):
             with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
                 position = np.where(root > 0, distance / root, np.inf if distance else 0.0)
@@ -144,14 +146,18 @@ def _pieces(phi: Activation, shape: PiecewiseLinear, variances: tuple[Array, ...
             # E[(ξ − p)₊ h_k(ξ)] = h_{k−2}(p) e^{−p²/2}/√(2π k(k−1))
             higher = hermite_polynomials(position, ORDERS - 3, density) / np.sqrt(order * (order - 1))
             series[2:] += bend * sign**order * higher
+            terms = terms + bends[a] * np.sqrt((q + distance**2) * above)
+            slope_terms = slope_terms + bends[a] * np.sqrt(above)
+            fall += bends[a] * np.exp(-(position**2) / 4)
         table[3 * kinks.size :] = series[::-1]
         tables.append(table)
         power = np.sum(series**2, axis=0)
-        ratio = np.divide(total**2 * q, power, out=np.zeros_like(q), where=power > 0)
-        worst = max(worst, float(ratio.max()))
+        ratio = np.divide(terms**2, power, out=np.zeros_like(q), where=power > 0)
+        worst, steepest = max(worst, float(ratio.max())), max(steepest, float(np.max(slope_terms)))
+        density_of_kinks = max(density_of_kinks, float(fall.max()))
     # rounding of G where terms larger than it cancel, relative to √(G_ii G_jj), and of Ġ
-    constants = np.append(constants, [4 * EPSILON * max(worst, 1.0), 4 * EPSILON * total**2])
-    return Dual(PIECES, constants, tuple(tables), (float(np.abs(np.diff(slopes)).sum()) ** 2 / (2 * math.pi), 0.0))
+    constants = np.append(constants, [6 * EPSILON * max(worst, 1.0), 6 * EPSILON * steepest**2, NEAR])
+    return Dual(PIECES, constants, tuple(tables), (density_of_kinks**2 / (2 * math.pi), 0.0))
 
 
 @lru_cache(maxsize=64)
