@@ -13,6 +13,7 @@ import notsodeep as nsd
 from notsodeep import data
 from notsodeep.hermite import HermiteSeries
 from notsodeep.models import model_from_dict
+from notsodeep.one_layer import _Ruler
 
 DEQS = {
     "relu": nsd.DEQ("relu", 0.2, 0.8),
@@ -123,6 +124,31 @@ def test_few_kinks(kinks: int, largest: float) -> None:
     t = np.linspace(-1, 1, 301)
     k = m.reference.on_sphere("ck")
     assert np.abs(m.network.on_sphere("ck")(t) - k(t)).max() <= m.distance * k(1.0)
+
+
+def test_the_distance_holds_between_the_nodes() -> None:
+    """The bound, against a dense grid that knows nothing of its nodes; a kernel that is off by a ripple is found."""
+    for kind in ("ck", "ntk"):
+        m = nsd.match(nsd.DEQ("relu", 0.2, 0.8), tau0=1.0, kind=kind, on="sphere", kinks=2)
+        k, found = m.reference.on_sphere(kind), m.network.on_sphere(kind)
+        gap = np.geomspace(1e-9, 2 - 1e-9, 4001)
+        worst = np.abs(found.near(gap, 2 - gap) - k.near(gap, 2 - gap)).max() / k(1.0)
+        assert 0.98 * m.distance <= worst <= m.distance
+    ruler = _Ruler(k)
+    for order in (1, 7, 300, 40_000):
+        ripple = lambda gap, sign, n=order: (  # noqa: E731
+            (k.near(gap, 2 - gap) if sign > 0 else k.near(2 - gap, gap)) + 1e-3 * k(1.0) * (sign * (1 - gap)) ** n
+        )
+        assert 1e-3 * (1 - 1e-9) <= ruler(ripple) <= 1.01e-3
+
+
+@pytest.mark.slow
+def test_a_kink_near_the_limit(digits: np.ndarray) -> None:
+    """0.99 of the limit, where the power law of b_k begins late; tangent kernels are farther and say so."""
+    m = nsd.match(nsd.DEQ("relu", 1.98, 0.8), tau0=1.0, kind="ck", on="sphere")
+    assert m.exact
+    for X in (digits, unit_rows(150, 3), unit_rows(150, 300)):
+        assert m.distance_on(X) <= 1e-9
 
 
 def test_auto_measures_both(digits: np.ndarray) -> None:

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
+from notsodeep import compilation
 from notsodeep.checks import InputError
 
 __all__ = ["HermiteSeries", "bend_coefficients", "log_coefficients"]
@@ -29,6 +30,7 @@ TINY = 1e-13  # log|x| stays at log(TINY) below: the slope of x log|x| is bounde
 _MOST_COEFFICIENTS = 1 << 17
 _MOST_BENDS = 8
 _DEGREE = 15
+_BLOCK = 256  # points at a time
 _FEWEST, _MOST_INTERVALS = 31, 4095  # odd: one of them has its middle at 0
 
 # row j: the monomials of T_j
@@ -211,6 +213,8 @@ def tabulated(coefficients: Array) -> Table:
     """Chebyshev interpolation of Σ c_k h_k, on as many intervals as it needs."""
     nodes = np.cos(np.pi * (np.arange(_DEGREE + 1) + 0.5) / (_DEGREE + 1))
     count = _FEWEST
+    while 2.5 * count < RADIUS * math.sqrt(coefficients.size) and 2 * count + 1 <= _MOST_INTERVALS:
+        count = 2 * count + 1  # h_k has waves of length 2π/√k: fewer intervals cannot do
     while True:
         middles = (2 * np.arange(count) + 1 - count)[:, None]
         values = hermite_sum(coefficients, (middles + nodes) * (RADIUS / count))
@@ -239,13 +243,28 @@ def _differentiated(coefficients: Array) -> Array:
 
 def hermite_sum(coefficients: Array, x: Array) -> Array:
     """Σ c_k h_k(x)."""
-    last, current = np.zeros_like(x), np.ones_like(x)
-    total = np.full_like(x, coefficients[0] if coefficients.size else 0.0)
-    for k in range(1, coefficients.size):
-        last, current = current, (x * current - math.sqrt(k - 1) * last) / math.sqrt(k)
-        if coefficients[k]:
-            total += coefficients[k] * current
+    places = np.ascontiguousarray(x, dtype=np.float64)
+    total = np.zeros(places.shape)
+    if coefficients.size:
+        roots = np.sqrt(np.arange(coefficients.size + 1.0))
+        _hermite_sum(np.ascontiguousarray(coefficients, dtype=np.float64), roots, places.reshape(-1), total.reshape(-1))
     return total
+
+
+@compilation.jit(nogil=True, error_model="numpy")
+def _hermite_sum(coefficients: Any, roots: Any, x: Any, total: Any) -> None:
+    """By the recurrence √k h_k = x h_{k−1} − √(k−1) h_{k−2}, on blocks of points that stay in the cache."""
+    last, current = np.empty(_BLOCK), np.empty(_BLOCK)
+    for start in range(0, x.size, _BLOCK):
+        part, result = x[start : start + _BLOCK], total[start : start + _BLOCK]
+        last[:], current[:], result[:] = 0.0, 1.0, coefficients[0]
+        for k in range(1, coefficients.size):
+            before, inverse, coefficient = roots[k - 1], 1 / roots[k], coefficients[k]
+            for j in range(part.size):
+                following = (part[j] * current[j] - before * last[j]) * inverse
+                last[j] = current[j]
+                current[j] = following
+                result[j] += coefficient * following
 
 
 def bend_coefficients(j: int, count: int) -> Array:

@@ -19,11 +19,13 @@ import itertools
 import math
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy import special
 from scipy.optimize import least_squares
 
 from notsodeep.activations import Activation, PiecewiseLinear
@@ -43,8 +45,8 @@ Array: TypeAlias = NDArray[Any]
 
 EXACT = 1e-10  # largest distance of a design that calls itself exact
 _ENOUGH = 2e-12  # distance at which no more orders are tried
-_LENGTHS = (1024, 4096, 16384, 65536)
-_TERMS = (4, 3, 2, 1)  # of the power law
+_LENGTHS = (1024, 4096, 16384, 65536, 131072)
+_TERMS = (6, 4, 2)  # of the power law
 _BENDS = 5  # of either kind
 _STEEPER = 10.0  # how much steeper than necessary σ may be for a smaller fourth moment
 _FREE = 8  # orders whose signs are chosen one by one
@@ -58,7 +60,7 @@ class Design:
     ----------
     activation : Activation
     distance : float
-        sup_t |k̂(t) − k(t)|/k(1), from a fine grid and the derivative between its points.
+        sup_t |k̂(t) − k(t)|/k(1), a bound up to rounding: see :class:`_Ruler`.
     fourth : float
         E[σ⁴]/E[σ²]² at the norm of the design: how much a finite layer fluctuates.
     """
@@ -76,6 +78,7 @@ def design(kernel: SphereKernel, tangent: bool) -> Design:
     """Find σ whose single layer has this kernel as its CK, or as its NTK if `tangent`."""
     smooth = kernel.singularity.smooth
     best: tuple[float, PowerSeries] | None = None
+    ruler = _Ruler(kernel)
     for length in _LENGTHS:
         b = kernel.series(length)
         if smooth:
@@ -85,25 +88,35 @@ def design(kernel: SphereKernel, tangent: bool) -> Design:
             candidates = [PowerSeries.finite(b[: (last[-1] if last.size else 0) + 1])]
         else:
             exponent = min(kernel.singularity.plus, kernel.singularity.minus)
-            ended, candidates = False, [PowerSeries.with_tail(b, exponent, terms) for terms in _TERMS]
+            ended, candidates = (
+                False,
+                [PowerSeries.with_tail(b, exponent, terms, length // part) for terms in _TERMS for part in (16, 4)],
+            )
         for series in candidates:
-            distance = _distance(series, kernel)
+            distance = ruler.sampled(series.values)
             if best is None or distance < best[0]:
                 best = distance, series
         if ended or (best is not None and best[0] <= _ENOUGH):
             break
     assert best is not None
-    distance, series = best
-    bends, logs, missed = _bends(series, tangent)
+    series = best[1]
+    bends, logs, rounding = _bends(series, tangent, kernel(1.0))
+    patterns = _patterns(kernel, series.b.size)
+    for _ in range(2 if len(bends) + len(logs) else 0):
+        series = _balanced(series, kernel, tangent, _shape(series, tangent, bends, logs, patterns[0]))
+    distance = rounding / kernel(1.0)
+    # signs do not change the kernel
+    exact = PowerSeries.of(_shape(series, tangent, bends, logs, patterns[0]))
+    distance += ruler(partial(exact.values, tangent=tangent))
     found = []
-    for pattern in _patterns(kernel, series.b.size):
+    for pattern in patterns:
         shape, fourth = _signed(series, tangent, bends, logs, pattern)
         # what the table, its straight ends and rounding change shows in the moments
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # of a quadrature that stops early
             m = moments(Activation(shape), 1.0)
         reached = m.power + (m.slope_power if tangent else 0.0)
-        total = distance + (missed + abs(reached - kernel(1.0))) / kernel(1.0)
+        total = distance + abs(reached - kernel(1.0)) / kernel(1.0)
         found.append(Design(Activation(shape, stretch=1 / kernel.norm), total, fourth))
     return min(found, key=lambda one: (one.distance > EXACT, one.distance if one.distance > EXACT else one.fourth))
 
@@ -124,8 +137,8 @@ class SphereMatch:
     tau0 : float
         The norm of the rows.
     distance : float
-        sup_t |k̂(t) − k(t)|/k(1) over all cosines: the largest on a fine grid plus a term for the derivative, which is
-        sampled between its points.
+        sup_t |k̂(t) − k(t)|/k(1) over all cosines: the largest on a fine grid, with a bound for what may happen between
+        its points.
     fourth : float
         E[σ⁴]/E[σ²]²: how much a finite layer fluctuates.
     reference : DEQ or Explicit
@@ -293,63 +306,125 @@ def bent(kernel: SphereKernel, tangent: bool, kinks: int) -> Design:
     values = sigma(kernel.norm * xi)
     fourth = float(weights @ values**4 * weights.sum() / (weights @ values**2) ** 2)
     found = SphereKernel(Explicit([sigma]), kind, kernel.norm)
-    return Design(sigma, _largest(lambda sign, gap: _engine(found, gap, sign), kernel), fourth)
+    return Design(sigma, _Ruler(kernel)(partial(_engine, found)), fourth)
 
 
-def _engine(kernel: SphereKernel, gap: Array, sign: float) -> tuple[Array, Array]:
-    ends = (gap, 2 - gap) if sign > 0 else (2 - gap, gap)
-    return kernel.near(*ends), kernel.derivative(sign * (1 - gap))
+def _engine(kernel: SphereKernel, gap: Array, sign: float) -> Array:
+    return kernel.near(gap, 2 - gap) if sign > 0 else kernel.near(2 - gap, gap)
 
 
 # --- how far ------------------------------------------------------------------------------------------------------
 
 
-def _distance(series: PowerSeries, kernel: SphereKernel) -> float:
-    return _largest(lambda sign, gap: series(gap, sign), kernel)
+@dataclass(frozen=True)
+class _Ruler:
+    """sup |k̂ − k|/k(1) over −1 ≤ t ≤ 1, from the values of k at nodes that are computed once.
 
+    Both are power series with non-negative coefficients, so they are at most k(1) in size on the unit disc. Divide
+    [0, 1] into [1 − 2⁻ʲ, 1 − 2⁻ʲ⁻¹], j = 0, 1, … Around each of them the disc that touches 1 has room for the
+    ellipse with semi-axes of 3 half-lengths, and there the interpolation in N Chebyshev nodes is off by at most
+    4·2k(1)·ρ^{−N}/(ρ − 1) with ρ = 3 + √8: 1e-15 for N = 20. A polynomial of degree N − 1 is at most 1/cos(π/32) times
+    its largest value at 16N nodes. Beyond the last interval both increase by no more than k(1) − k(1 − 2⁻ᴶ), on the
+    negative side as well.
+    """
 
-def _largest(found: Callable[[float, Array], tuple[Array, Array]], kernel: SphereKernel) -> float:
-    """sup |k̂ − k|/k(1), with √(1 − |t|) as the variable: max |D| + max |D'|·step/2 over its intervals."""
-    root = np.sin(np.linspace(0, np.pi / 2, 257)) ** 2
-    top, worst = kernel(1.0), 0.0
-    for sign in (1.0, -1.0):
-        gap = root**2
-        value, slope = found(sign, gap)
-        ends = (gap, 2 - gap) if sign > 0 else (2 - gap, gap)
-        deviation = np.abs(value - kernel.near(*ends))
-        inner = (root > 1e-3) & (root < 1)
-        change = np.zeros_like(root)
-        change[inner] = np.abs(slope[inner] - kernel.derivative(sign * (1 - gap[inner]))) * 2 * root[inner]
-        change[~inner] = change[inner].max()
-        steps = np.diff(root) / 2
-        worst = max(
-            worst,
-            float(np.max(np.maximum(deviation[1:], deviation[:-1]) + steps * np.maximum(change[1:], change[:-1]))),
-        )
-    return worst / top
+    kernel: SphereKernel
+    nodes: int = 20
+
+    @cached_property
+    def _gaps(self) -> Array:
+        """1 − |t| at the nodes of all intervals, then at the last edge and at the end."""
+        nodes = np.cos(np.pi * (np.arange(self.nodes) + 0.5) / self.nodes)
+        halves = 0.5 ** np.arange(self._intervals)
+        return np.append(np.multiply.outer(halves, 0.75 + nodes / 4), [0.5**self._intervals, 0.0])
+
+    @property
+    def _intervals(self) -> int:
+        """So many that the rest is below 1e-15: k falls from 1 like √(1 − t) if a tangent kernel has a kink."""
+        return 100 if self.kernel.singularity.plus < 1 else 52
+
+    @cached_property
+    def _values(self) -> tuple[Array, Array]:
+        gap = self._gaps
+        return self.kernel.near(gap, 2 - gap), self.kernel.near(2 - gap, gap)
+
+    @cached_property
+    def _refined(self) -> Array:
+        """Values at N Chebyshev nodes → at 16N."""
+        coarse, fine = (np.cos(np.pi * (np.arange(n) + 0.5) / n) for n in (self.nodes, 16 * self.nodes))
+        vandermonde = np.polynomial.chebyshev.chebvander
+        return np.asarray(vandermonde(fine, self.nodes - 1) @ np.linalg.inv(vandermonde(coarse, self.nodes - 1)))
+
+    def sampled(self, found: Callable[[Array, float], Array]) -> float:
+        """The largest at some nodes: enough for a choice."""
+        some = slice(None, None, 7)
+        both = zip((1.0, -1.0), self._values, strict=True)
+        largest = max(float(np.abs(found(self._gaps[some], sign) - goal[some]).max()) for sign, goal in both)
+        return largest / self.kernel(1.0)
+
+    def __call__(self, found: Callable[[Array, float], Array]) -> float:
+        """For k̂(sign·(1 − gap)) = found(gap, sign)."""
+        top, worst, size = self.kernel(1.0), 0.0, 0.0
+        for sign, goal in zip((1.0, -1.0), self._values, strict=True):
+            values = found(self._gaps, sign)
+            deviation = values - goal
+            inner = deviation[:-2].reshape(self._intervals, self.nodes)
+            worst = max(worst, float(np.abs(inner @ self._refined.T).max()) / math.cos(math.pi / 32))
+            if sign > 0:  # Σ b_k (1 − |t|ᵏ) of both: what remains beyond the last edge
+                rest = abs(float(goal[-1] - goal[-2])) + abs(float(values[-1] - values[-2]))
+                size = float(abs(goal[-1]) + abs(values[-1]))
+            worst = max(worst, abs(float(deviation[-2])), abs(float(deviation[-1]))) + rest
+        rho = 3 + math.sqrt(8)
+        return (worst + 4 * size * rho**-self.nodes / (rho - 1)) / top
 
 
 # --- the activation -----------------------------------------------------------------------------------------------
+
+
+def _blocks(series: PowerSeries, tangent: bool, bends: Array, logs: Array, pattern: Array) -> tuple[Array, list[Array]]:
+    """The coefficients with the signs of a pattern, and those of even and of odd order without what the bends add."""
+    order = np.arange(series.b.size)
+    signed = pattern * np.sqrt(series.b / (1 + order) if tangent else series.b)
+    blocks = []
+    for parity, factors, known in ((0, bends, bend_coefficients), (1, logs, log_coefficients)):
+        coefficients = np.where((order % 2 == parity) & (order >= _FREE), signed, 0.0)
+        for j, factor in enumerate(factors):
+            coefficients -= factor * known(j, order.size)
+        blocks.append(coefficients)
+    return signed, blocks
+
+
+def _shape(series: PowerSeries, tangent: bool, bends: Array, logs: Array, pattern: Array) -> HermiteSeries:
+    """σ with the signs of a pattern."""
+    signed, (even, odd) = _blocks(series, tangent, bends, logs, pattern)
+    total = even + odd
+    total[:_FREE] += signed[:_FREE]
+    return HermiteSeries(tuple(total.tolist()), tuple(bends.tolist()), tuple(logs.tolist()))
+
+
+def _balanced(series: PowerSeries, kernel: SphereKernel, tangent: bool, shape: HermiteSeries) -> PowerSeries:
+    """Scale the upper half of b̂ so that k̂(±1) = k(±1): what the tail misses then shows at cosines near ±1 alone."""
+    found = PowerSeries.of(shape)
+    end = np.zeros(1)
+    ends = [kernel(sign) - float(found.values(end, sign, tangent)[0]) for sign in (1.0, -1.0)]
+    b, half = series.b.copy(), series.b.size // 2
+    for parity, missing in ((0, (ends[0] + ends[1]) / 2), (1, (ends[0] - ends[1]) / 2)):
+        upper = slice(half + (half + parity) % 2, None, 2)
+        mass = float(b[upper].sum())
+        if mass > 2 * abs(missing):
+            b[upper] *= 1 + missing / mass
+    return replace(series, b=b)
 
 
 def _signed(
     series: PowerSeries, tangent: bool, bends: Array, logs: Array, pattern: Array
 ) -> tuple[HermiteSeries, float]:
     """Choose the signs: the least fourth moment, and the least slope among those within two per cent of it."""
-    K = series.b.size
-    order = np.arange(K)
-    size = np.sqrt(series.b / (1 + order) if tangent else series.b)
-    signed = pattern * size
-    blocks = []
-    for parity, factors, known in ((0, bends, bend_coefficients), (1, logs, log_coefficients)):
-        coefficients = np.where((order % 2 == parity) & (order >= _FREE), signed, 0.0)
-        tail = [factor * known(j, K) for j, factor in enumerate(factors)]
-        coefficients -= sum(tail) if tail else 0.0
-        blocks.append((coefficients, factors))
+    signed, blocks = _blocks(series, tangent, bends, logs, pattern)
     x = np.linspace(-RADIUS, RADIUS, 1201)
     mass = np.exp(-(x**2) / 2) * (x[1] - x[0]) / math.sqrt(2 * math.pi)
-    parts = [_part(*blocks[0], (), x), _part(blocks[1][0], (), blocks[1][1], x)]
-    free = [k for k in range(min(_FREE, K)) if size[k] > 0]
+    parts = [_part(blocks[0], bends, (), x), _part(blocks[1], (), logs, x)]
+    free = [k for k in range(min(_FREE, signed.size)) if signed[k]]
     for k in free:
         unit = np.zeros(k + 1)
         unit[k] = signed[k]
@@ -369,7 +444,7 @@ def _signed(
     power = float(values[close[0]] ** 2 @ mass)
     if free and 1 in free:  # σ rises at 0
         best = best * np.sign(pattern[1] * best[2 + free.index(1)])
-    total = best[0] * blocks[0][0] + best[1] * blocks[1][0]
+    total = best[0] * blocks[0] + best[1] * blocks[1]
     for sign, k in zip(best[2:], free, strict=True):
         total[k] += sign * signed[k]
     shape = HermiteSeries(tuple(total.tolist()), tuple((best[0] * bends).tolist()), tuple((best[1] * logs).tolist()))
@@ -404,12 +479,13 @@ def _part(coefficients: Array, bends: Array | tuple[()], logs: Array | tuple[()]
     return total
 
 
-def _bends(series: PowerSeries, tangent: bool) -> tuple[Array, Array, float]:
+def _bends(series: PowerSeries, tangent: bool, top: float) -> tuple[Array, Array, float]:
     """Factors of |x|^{2j+1} and x^{2j+1} log|x| whose coefficients follow √b̂_k (or √(b̂_k/(1+k))) beyond K.
 
-    Also returns what they miss of Σ_{k≥K} b̂_k.
+    As many of them as lose least. Close to the limit of well-posedness the factors of high powers are large, and the
+    other coefficients cancel them: the last value is what this rounding may cost in k.
     """
-    found, missed = [], 0.0
+    found, cost = [], 0.0
     for parity, known in ((0, bend_coefficients), (1, log_coefficients)):
         if not series.law.shape[1] or not series.law[parity].any():
             found.append(np.zeros(0))
@@ -420,10 +496,19 @@ def _bends(series: PowerSeries, tangent: bool) -> tuple[Array, Array, float]:
         weight = 1.0 + k if tangent else np.ones(k.size)
         basis = np.stack([known(j, most)[k] for j in range(_BENDS)], axis=1)
         size = np.sqrt(goal / weight) * np.sign(basis[:, 0])
-        units = np.abs(basis / size[:, None]).max(0)
-        factors = np.linalg.lstsq(basis / size[:, None] / units, np.ones(k.size), rcond=1e-13)[0] / units
+        trials = []
+        for bends in range(1, _BENDS + 1):
+            part = basis[:, :bends] / size[:, None]
+            units = np.abs(part).max(0)
+            factors = np.linalg.lstsq(part / units, np.ones(k.size), rcond=1e-13)[0] / units
+            off = np.abs(weight * (basis[:, :bends] @ factors) ** 2 - goal)
+            # every other order between two sampled ones, and beyond the last in proportion
+            lost = float(np.sum(np.maximum(off[1:], off[:-1]) * np.diff(k)) / 2 + off[-1] * k[-1] / series.exponent)
+            # 2 √E[σ²] √E[δ²] for an error δ of one rounding of every term
+            squares = special.factorial2(4 * np.arange(bends) + 1)
+            rounding = 2 * math.sqrt(top) * 2.2e-16 * float(np.abs(factors) @ np.sqrt(squares))
+            trials.append((lost + rounding, rounding, factors))
+        _, rounding, factors = min(trials, key=lambda one: one[0])
         found.append(factors)
-        off = np.abs(weight * (basis @ factors) ** 2 - goal)
-        # every other order between two sampled ones, and beyond the last in proportion
-        missed += float(np.sum(np.maximum(off[1:], off[:-1]) * np.diff(k)) / 2 + off[-1] * k[-1] / series.exponent)
-    return found[0], found[1], missed
+        cost += rounding
+    return found[0], found[1], cost

@@ -10,12 +10,15 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
+from notsodeep import compilation
 from notsodeep.hermite import HermiteSeries, bend_coefficients, log_coefficients
 
 __all__ = ["PowerSeries"]
 
 Array: TypeAlias = NDArray[Any]
 
+_FADED = -600.0  # e^−600 is nothing, and no slow denormal number
+_BLOCK = 256  # points at a time
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(24)
 
 
@@ -40,10 +43,9 @@ class PowerSeries:
         return PowerSeries(b, np.zeros((2, 0)))
 
     @staticmethod
-    def with_tail(b: Array, exponent: float, terms: int) -> PowerSeries:
-        """Fit the law to the last orders, and blend from b to it; oscillations in √k average out."""
+    def with_tail(b: Array, exponent: float, terms: int, start: int) -> PowerSeries:
+        """Fit the law to the orders from `start` on, and blend from b to it; oscillations in √k average out."""
         K = b.size
-        start = K // 16
         k = np.arange(start, K)
         fade = (np.sqrt(k) - math.sqrt(start)) / (math.sqrt(K) - math.sqrt(start))
         window = np.sin(np.pi * fade) ** 4
@@ -72,9 +74,7 @@ class PowerSeries:
         """k̂(t) and dk̂/dt for t = sign·(1 − gap), 0 ≤ gap ≤ 1."""
         t = sign * (1 - gap)
         total, slope = np.zeros_like(t), np.zeros_like(t)
-        for coefficient in self.b[::-1]:
-            slope = slope * t + total
-            total = total * t + coefficient
+        _horner(self.b, t, total, slope)
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
             rate = np.log1p(-gap)  # log |t|
             for parity in (0, 1):
@@ -84,6 +84,11 @@ class PowerSeries:
                     slope = slope + sign ** (parity + 1) * lift / np.maximum(1 - gap, 1e-300)
         return total, slope
 
+    def values(self, gap: Array, sign: float, tangent: bool = False) -> Array:
+        """k̂(t), or Σ (1 + k) b̂_k tᵏ if `tangent`."""
+        total, slope = self(gap, sign)
+        return total + sign * (1 - gap) * slope if tangent else total
+
     def _beyond(self, parity: int, rate: Array) -> tuple[Array, Array]:
         """Σ b̂_k |t|ᵏ and Σ k b̂_k |t|ᵏ over k ≥ K of one parity, by Euler–Maclaurin on blocks of doubling length."""
         first = self.b.size + (self.b.size + parity) % 2
@@ -91,8 +96,8 @@ class PowerSeries:
         half = np.diff(edges)[:, None] / 2
         k = np.exp((edges[:-1, None] + half) + half * _NODES).ravel()
         mass = self.tail(k, parity) * k * (half * _WEIGHTS).ravel() / 2
-        fading = np.exp(np.maximum(np.multiply.outer(rate, k), -745.0))
-        end = self.tail(np.array([float(first)]), parity)[0] * np.exp(np.maximum(rate * first, -745.0))
+        fading = np.exp(np.maximum(np.multiply.outer(rate, k), _FADED))
+        end = self.tail(np.array([float(first)]), parity)[0] * np.exp(np.maximum(rate * first, _FADED))
         growth = rate - (1 + self.exponent) / first  # f'/f at the first order
         edge = end * (0.5 - growth / 6 + growth**3 / 90)
         slope = end * (0.5 * first - (1 + growth * first) / 6)
@@ -113,6 +118,19 @@ class PowerSeries:
                 powers = (start / k[:, None]) ** np.arange(6)
                 law[parity] = np.linalg.lstsq(powers, total**2 / _binomial(1.5, k), rcond=1e-14)[0]
         return PowerSeries(shape.order(K) ** 2, law, 1.5, start)
+
+
+@compilation.jit(nogil=True, error_model="numpy")
+def _horner(b: Any, t: Any, total: Any, slope: Any) -> None:
+    """Σ b_k tᵏ and its derivative, on blocks of points that stay in the cache."""
+    for start in range(0, t.size, _BLOCK):
+        part = t[start : start + _BLOCK]
+        value, change = total[start : start + _BLOCK], slope[start : start + _BLOCK]
+        for k in range(b.size - 1, -1, -1):
+            coefficient = b[k]
+            for j in range(part.size):
+                change[j] = change[j] * part[j] + value[j]
+                value[j] = value[j] * part[j] + coefficient
 
 
 def _binomial(s: float, k: Array) -> Array:

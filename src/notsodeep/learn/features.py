@@ -84,7 +84,8 @@ class DEQFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
     network_ : Explicit or None
         The network that is evaluated instead.
     match_ : Match, SphereMatch or None
-        How well its numbers agree; with ``normalize="unit"`` it is one layer with the DEQ's own kernel.
+        How well its numbers agree. Where all training rows have the same norm, as with ``normalize="unit"``, it is one
+        layer with the DEQ's own kernel, without an m×m product.
     tau0_ : float
         √ of the mean of ‖x‖² over the prepared training rows.
     weights_ : list of arrays
@@ -158,7 +159,7 @@ class DEQFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         self.model_ = deq.centered(self.tau0_) if self.centered else deq
         self.match_: Match | SphereMatch | None = None
         if self.features == "explicit":
-            on = "sphere" if self.normalize == "unit" else "mixture"
+            on = "sphere" if self.normalize == "unit" or _equal_norms(rows) else "mixture"
             self.match_ = match(self.model_, tau0=self.tau0_, on=on)
         if isinstance(self.match_, Match) and not self.match_.exact:
             warn_convergence(
@@ -297,6 +298,11 @@ class DEQFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         tags = super().__sklearn_tags__()
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         return tags
+
+
+def _equal_norms(rows: Array) -> bool:
+    norms = np.linalg.norm(rows, axis=1)
+    return len(norms) > 1 and norms.max() > 0 and bool(np.ptp(norms) <= 1e-6 * norms.max())
 
 
 def _applied(phi: Activation, x: Array) -> Array:
