@@ -50,7 +50,6 @@ $(VENV)/.installed: pyproject.toml constraints.txt $(VENV)/.torch
 
 demo: setup  ## Turn a DEQ into two layers, and into one, on the digits data, with tables and pictures
 	$(BIN)/notsodeep match --activation relu --recurrent 0.2 --input 0.8 --data digits --report out/demo
-	$(BIN)/notsodeep match --on sphere --activation relu --recurrent 0.2 --input 0.8 --data digits
 
 readme: demo  ## Run the demo and write its table and picture into the README
 	$(BIN)/python scripts/readme.py out/demo

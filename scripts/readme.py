@@ -19,7 +19,7 @@ DEMO, BENCH, END = "<!-- written by `make readme` -->", "<!-- written by `make b
 
 
 def table(content: dict[str, Any]) -> str:
-    """Closeness of the kernels, then accuracy and cost of the trained networks."""
+    """Closeness of the kernels, both designs, then accuracy and cost of the trained networks."""
     facts = content["data"]
     lines = [
         f"`{content['text']}` against explicit networks of {len(content['formulas'])} hidden layers on {facts['name']} "
@@ -32,7 +32,9 @@ def table(content: dict[str, Any]) -> str:
             for row in content["closeness"]
         ),
     ]
-    if comparison := content.get("comparison"):
+    for comparison in (content.get("designs"), content.get("comparison")):
+        if not comparison:
+            continue
         lines += [
             "",
             comparison["setting"] + ":",

@@ -17,9 +17,9 @@ import notsodeep as nsd
 from notsodeep import data
 from notsodeep.report import pictures
 from notsodeep.report.match_page import match_page, snippet
-from notsodeep.study import Comparison, Study, Trained
+from notsodeep.study import Comparison, Study, Trained, designs
 
-PLOTS = 14  # three activations, three heat maps, three clouds of pairs, two spectra, three of training
+PLOTS = 17  # three activations, heat maps, clouds of pairs, of the single layer and of training, two spectra
 
 
 def study(name: str, found: data.Data) -> Study:
@@ -27,7 +27,8 @@ def study(name: str, found: data.Data) -> Study:
 
 
 def written(found: Study, comparison: Comparison | None, *place: Any) -> str:
-    return match_page(found, comparison, pictures.draw(found, comparison), *place)
+    both = designs(found)
+    return match_page(found, comparison, both, pictures.draw(found, comparison, both), *place)
 
 
 @pytest.fixture(scope="module")

@@ -172,6 +172,9 @@ def describe(content: Mapping[str, Any]) -> list[Any]:
         parts += wrapped("but", f"{closer}: four numbers do not say all about a kernel at this dimension")
     if forecast := content.get("forecast"):
         parts += ["", *wrapped("forecast", _forecast(forecast))]
+    if designs := content.get("designs"):
+        parts += ["", *wrapped(None, f"{designs['setting']}.")]
+        parts.append(table("explicit designs", designs["columns"], designs["rows"]))
     if comparison := content["comparison"]:
         parts += ["", *wrapped(None, f"{comparison['setting']}.")]
         parts.append(table("implicit vs explicit", comparison["columns"], comparison["rows"]))

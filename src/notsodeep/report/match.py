@@ -18,7 +18,7 @@ from notsodeep.progress import Progress, reporter
 from notsodeep.report import pictures
 from notsodeep.report.folder import new_report
 from notsodeep.report.match_page import match_page
-from notsodeep.study import Study, comparable, compare
+from notsodeep.study import Study, comparable, compare, designs
 
 __all__ = ["Report", "write_report"]
 
@@ -68,17 +68,20 @@ def write_report(
         comparison = compare(study, progress=step) if train and comparable(study) else None
         step.stage("forecast")
         outlook = study.outlook
+        step.stage("one hidden layer")
+        both = designs(study)
         step.stage("drawing")
         content = {
             **study.to_dict(),
+            "designs": both.to_dict(),
             "forecast": outlook.to_dict(),
             "comparison": comparison.to_dict() if comparison else None,
         }
-        plots = pictures.draw(study, comparison, fresh)
+        plots = pictures.draw(study, comparison, both, fresh)
         match.network.save(fresh / "network.json")
         (fresh / "match.json").write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", "utf-8")
         name = source or (str(X) if isinstance(X, str | Path) else None)
-        (fresh / "index.html").write_text(match_page(study, comparison, plots, folder, name), "utf-8")
+        (fresh / "index.html").write_text(match_page(study, comparison, both, plots, folder, name), "utf-8")
     return Report(folder / "index.html", content, replaced)
 
 

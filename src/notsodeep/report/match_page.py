@@ -12,7 +12,7 @@ import numpy as np
 from notsodeep.models import DEQ
 from notsodeep.report import views
 from notsodeep.report.page import Code, Facts, Part, Plot, Prose, Row, Section, Table, plain, render
-from notsodeep.study import Comparison, Outlook, Study, closer_network
+from notsodeep.study import Comparison, Designs, Outlook, Study, closer_network
 from notsodeep.study.kernels import explicit_kind
 from notsodeep.text import printable
 
@@ -29,6 +29,7 @@ _MEANING = {
 def match_page(
     study: Study,
     comparison: Comparison | None,
+    both: Designs,
     plots: Mapping[str, Sequence[Plot]],
     folder: Path,
     source: str | None = None,
@@ -40,6 +41,8 @@ def match_page(
     study : Study
     comparison : Comparison or None
         The trained networks; without them the page has no section about training.
+    both : Designs
+        The matched network and the single layer.
     plots : mapping
         From :func:`notsodeep.report.pictures.draw`.
     folder : Path
@@ -52,6 +55,7 @@ def match_page(
         _implicit(study, content),
         _explicit(study, content, plots["activations"]),
         _closeness(study, content, plots["closeness"]),
+        _one_layer(both, plots["one_layer"]),
         _spectra(study, plots["spectra"]),
         *([_training(comparison, plots["training"])] if comparison else []),
         _use(study, folder, source),
@@ -183,6 +187,24 @@ def _closeness(study: Study, content: Mapping[str, Any], plots: Sequence[Plot]) 
                 "line."
             ),
             Row(plots[3:]),
+        ],
+    )
+
+
+def _one_layer(both: Designs, plots: Sequence[Plot]) -> Section:
+    single = both.single
+    rows = "of any norms" if single.network.normalize is not None else f"of norm {single.tau0:.6g}"
+    return Section(
+        "One hidden layer, exactly",
+        [
+            Prose(
+                "On rows of equal norm every kernel of an infinitely wide network is a power series in the cosine t, "
+                "with coefficients b_k ≥ 0. One hidden layer with σ(x) = Σ ±√b_k h_k(x/τ0), h_k Hermite polynomials, "
+                f"has the same kernel; for the NTK, b_k is divided by 1 + k. For rows {rows} the kernel of this layer "
+                f"differs by at most {single.distance:.1e} of k(1), for all cosines. It needs no m × m matrix."
+            ),
+            Table(both.columns, both.rows, f"{both.setting}."),
+            Row(plots),
         ],
     )
 

@@ -12,14 +12,16 @@ from notsodeep.report import views
 from notsodeep.report.live import from_matplotlib, tell
 from notsodeep.report.page import Plot
 from notsodeep.report.style import COLORS, plain_log_ticks, save, style
-from notsodeep.study import Comparison, Study
+from notsodeep.study import Comparison, Designs, Study
 
 __all__ = ["NAMES", "draw"]
 
-NAMES = ("closeness", "training", "activations", "spectra")
+NAMES = ("closeness", "training", "activations", "one_layer", "spectra")
 
 
-def draw(study: Study, comparison: Comparison | None, folder: Path | None = None) -> dict[str, list[Plot]]:
+def draw(
+    study: Study, comparison: Comparison | None, both: Designs, folder: Path | None = None
+) -> dict[str, list[Plot]]:
     """Return the plots of each picture by its name; with a folder, write its files as well."""
     plots = {}
     with style() as plt:
@@ -27,6 +29,7 @@ def draw(study: Study, comparison: Comparison | None, folder: Path | None = None
             "closeness": _closeness(plt, study),
             **({"training": _training(plt, comparison)} if comparison else {}),
             "activations": _activations(plt, study),
+            "one_layer": _one_layer(plt, study, both),
             "spectra": _spectra(plt, study),
         }
         for name, figure in figures.items():
@@ -55,6 +58,30 @@ def _activations(plt: Any, study: Study) -> Any:
         tell(axis, alt=alt, caption=f"`{panel.activation}`", height=330)
     axes[0].set_ylabel("activation")
     figure.suptitle("Activations, over the Gaussian density they act on (grey)", fontsize=12)
+    return figure
+
+
+def _one_layer(plt: Any, study: Study, both: Designs) -> Any:
+    """k(t) with the sums of its first terms, its coefficients, and the activation that they make."""
+    view = views.one_layer(study, both)
+    figure, axes = plt.subplots(1, 3, figsize=(13.2, 4.2), layout="constrained")
+    curve, terms, shape = axes
+    (line,) = curve.plot(view.t, view.kernel, color=COLORS["implicit"], lw=4, alpha=0.6, label="the DEQ's k(t)")
+    tell(line, hover="t = %{x:.3f}<br>k = %{y:.4f}")
+    for count, (values, dashes) in view.sums.items():
+        curve.plot(view.t, values, color=COLORS["muted"], lw=1.3, ls=dashes, label=f"{count} terms")
+    curve.plot(view.t, view.layer, color=COLORS["explicit"], lw=1.5, label="one hidden layer")
+    curve.set(xlabel="cosine t of two rows", ylabel=f"{both.single.kind}", title=r"$k(t) = \sum_k b_k t^k$")
+    curve.legend()
+    tell(curve, alt="The kernel as a function of the cosine, sums of its first terms, and the kernel of the layer")
+    terms.plot(view.orders, view.coefficients, color=COLORS["implicit"], marker="o", ms=3, ls="none")
+    terms.set(xscale="log", yscale="log", xlabel="order k", title=r"coefficients $b_k \geq 0$")
+    tell(terms, alt="The coefficients of the kernel's power series against their order")
+    shape.plot(view.x, view.sigma, color=COLORS["explicit"], label="σ of the layer")
+    shape.plot(view.x, view.phi, color=COLORS["implicit"], ls="--", lw=1.3, label="φ of the DEQ")
+    shape.set(xlabel="pre-activation", title="the designed activation")
+    shape.legend()
+    tell(shape, alt="The activation of the single layer beside that of the DEQ")
     return figure
 
 

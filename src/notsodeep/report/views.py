@@ -10,14 +10,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from notsodeep.activations import Activation
+from notsodeep.cells import DeepDEQ
 from notsodeep.gaussian import moments
+from notsodeep.kinds import Kind
 from notsodeep.recursion import Recursion
-from notsodeep.study import Study
+from notsodeep.study import Designs, Study
 
 __all__ = [
     "HeatMaps",
     "Histogram",
     "Largest",
+    "OneLayer",
     "Pairs",
     "Panel",
     "Predictions",
@@ -27,6 +30,7 @@ __all__ = [
     "heat_maps",
     "histogram",
     "largest",
+    "one_layer",
     "pairs",
     "ridges",
 ]
@@ -62,6 +66,38 @@ def activations(study: Study) -> list[Panel]:
         panels.append(_panel(f"explicit layer {k}: σ{_subscript(k)}", layer, width, "explicit"))
         width = math.sqrt(moments(layer, width).power)
     return panels
+
+
+@dataclass(frozen=True)
+class OneLayer:
+    """k(t) of the DEQ and of the single layer, sums of its first terms with their dashes, b_k, σ and φ."""
+
+    t: Array
+    kernel: Array
+    layer: Array
+    sums: dict[int, tuple[Array, str]]
+    orders: Array
+    coefficients: Array
+    x: Array
+    sigma: Array
+    phi: Array
+
+
+def one_layer(study: Study, both: Designs) -> OneLayer:
+    """The kernel on the sphere of radius τ0, and the activation designed from its power series."""
+    single, tau0 = both.single, study.tau0
+    k = study.deq.on_sphere(single.kind, tau0)
+    t = np.linspace(-1, 1, 201)
+    b = k.series(1000)
+    sums = {count: (np.polynomial.polynomial.polyval(t, b[:count]), dashes) for count, dashes in ((2, ":"), (4, "--"))}
+    orders = np.flatnonzero(b > 1e-16 * k(1.0))
+    orders = orders[orders > 0]
+    kept = orders[np.unique(np.geomspace(1, len(orders), 80).astype(int) - 1)]
+    layer = single.network.on_sphere(Kind.of(single.kind).explicit, tau0)(t)
+    x = np.linspace(-4 * tau0, 4 * tau0, 401)
+    phi = study.deq.layers[0].activation if isinstance(study.deq, DeepDEQ) else study.deq.activation
+    sigma = single.network.activations[0]
+    return OneLayer(t, k(t), layer, sums, kept, b[kept], x, np.asarray(sigma(x)), np.asarray(phi(x)))
 
 
 def _panel(title: str, act: Activation, width: float, color: str) -> Panel:
