@@ -20,7 +20,7 @@ from notsodeep.papers.entry import OURS, Check, Entry, Judgement, Row, Settings,
 from notsodeep.papers.forecast_figure import draw
 from notsodeep.papers.summary import mean
 
-__all__ = ["ENTRIES"]
+__all__ = ["ENTRIES", "features", "mixture"]
 
 Array: TypeAlias = NDArray[Any]
 
@@ -87,7 +87,7 @@ def measure(
     new, truth = mix.sample(TESTS, seed=10_000 + seed)
     centered = net.centered(1.0)
     if width:
-        F, G = _features(centered, X, new, width, seed)
+        F, G = features(centered, X, new, width, seed)
         gram, cross = F @ F.T, G @ F.T
     else:
         gram, cross = centered.kernel(X), centered.kernel(new, X)
@@ -111,7 +111,7 @@ def predicted(panel: str, network: str, width: int, p: int, n: int, ridge: float
     return {"predicted": found.accuracy, "predicted error": found.test_error}
 
 
-def _features(net: DEQ | Explicit, X: Array, new: Array, width: int, seed: int) -> tuple[Array, Array]:
+def features(net: DEQ | Explicit, X: Array, new: Array, width: int, seed: int) -> tuple[Array, Array]:
     """Hidden states of one random network, of the training and of the test samples."""
     import torch
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from notsodeep.checks import InputError, nearest
 from notsodeep.papers import (
+    covariances,
     errata,
     fk20_accuracy,
     fk20_depth,
@@ -30,6 +31,7 @@ _MODULES = (
     fk20_accuracy,
     errata,
     forecast,
+    covariances,
 )
 
 ENTRIES: dict[str, Entry] = {

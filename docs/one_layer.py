@@ -1,0 +1,69 @@
+"""Write the tables of ``docs/one_layer.md``: ``python -m docs.one_layer [OUT]``, from the root.
+
+With the folder of ``notsodeep reproduce covariances --out OUT`` it also writes the table of accuracies there and the
+line about them in the README.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import notsodeep as nsd
+from notsodeep.papers import covariances
+
+DOCS = Path(__file__).resolve().parent
+PAGE, README = DOCS / "one_layer.md", DOCS.parent / "README.md"
+KINKS = (1, 2, 3, 8)
+
+
+def kinks() -> str:
+    """sup |k̂ − k|/k(1) of piecewise-linear designs, with their slopes relative to those of φ."""
+    lines = ["| φ | kernel | series | " + " | ".join(f"{k} kink{'s' * (k > 1)}" for k in KINKS) + " |"]
+    lines.append("|:--|:--|--:|" + "--:|" * len(KINKS))
+    for phi in ("relu", "tanh"):
+        deq = nsd.DEQ(phi, recurrent=0.2, input=0.8)
+        for kind in ("ck", "ntk"):
+            exact = nsd.match(deq, tau0=1.0, kind=kind, on="sphere")
+            few = [nsd.match(deq, tau0=1.0, kind=kind, on="sphere", kinks=count) for count in KINKS]
+            cells = [f"{m.distance:.1e} ({m.lipschitz / deq.activation.lipschitz:.2g}×)" for m in (exact, *few)]
+            lines.append(f"| {phi} | {kind} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def trials(out: Path) -> list[dict[str, Any]]:
+    """The rows of a finished run."""
+    return list(json.loads((out / "covariances" / "data.json").read_text(encoding="utf-8")))
+
+
+def accuracy_line(rows: list[dict[str, Any]]) -> str:
+    """One sentence with the accuracies of the exact kernels."""
+    judged = covariances.judge(rows)
+    return (
+        f"Where classes differ in covariance alone (p = {rows[0]['p']}, n = {rows[0]['n']}) the design decides about "
+        f"accuracy: {judged.measured} ([why](docs/one_layer.md#where-the-design-shows))."
+    )
+
+
+def replaced(text: str, name: str, content: str) -> str:
+    """The text with new content between the marks of this name."""
+    head, mark, rest = text.partition(f"<!-- {name} -->\n")
+    _, end, tail = rest.partition("<!-- end -->")
+    if not (mark and end):
+        raise ValueError(f"there is no place for {name!r}")
+    return f"{head}{mark}{content}\n{end}{tail}"
+
+
+if __name__ == "__main__":
+    page = PAGE.read_text(encoding="utf-8")
+    if len(sys.argv) > 1:
+        found = trials(Path(sys.argv[1]))
+        page = replaced(page, "covariances", "\n".join(covariances.table(found)))
+        readme = replaced(README.read_text(encoding="utf-8"), "covariances", accuracy_line(found))
+        README.write_text(readme, encoding="utf-8")
+    else:
+        page = replaced(page, "kinks", kinks())
+    PAGE.write_text(page, encoding="utf-8")
+    print(PAGE)
