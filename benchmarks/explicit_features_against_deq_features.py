@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
+from functools import partial
+
 import common
 import numpy as np
 from sklearn.linear_model import Ridge
@@ -11,7 +14,8 @@ from notsodeep.learn import DEQFeatures, DEQKernelRegressor
 
 AREA = "learn"
 
-MODELS = {"relu": (0.2, 0.8), "tanh": (0.2, 0.8)}
+ACTIVATIONS = ("relu", "tanh")
+LARGEST = {"center": 1 / 3, "unit": 0.06}  # cost ratios
 TRAIN, TEST, RIDGE = 1000, 797, 1.0
 TOL = 1e-3  # of an equilibrium: far below the noise of the features, so that the DEQ does no needless work
 
@@ -24,13 +28,15 @@ def run(quick: bool = False) -> dict:
     X, X_test = digits.X[order[:TRAIN]], digits.X[order[TRAIN : TRAIN + TEST]]
     y = np.where(digits.labels[order[:TRAIN]][:, None] == np.arange(10), 0.9, -0.1)
     rows = []
-    for activation, (recurrent, input) in MODELS.items():
-        curves = measure(activation, recurrent, input, X, y, X_test, widths, seeds)
+    for normalize, activation in itertools.product(("center", "unit"), ACTIVATIONS):
+        layers, curves = measure(activation, normalize, X, y, X_test, widths, seeds)
         for k, width in enumerate(widths):
             error, deq_ms = curves["deq"]["error"][k], curves["deq"]["ms"][k]
             rows.append(
                 {
                     "activation": activation,
+                    "rows": normalize,
+                    "layers": layers,
                     "width": width,
                     "error deq": error,
                     "error explicit": curves["explicit"]["error"][k],
@@ -40,23 +46,28 @@ def run(quick: bool = False) -> dict:
                     "cost ratio": at_error(curves["explicit"], error) / deq_ms,
                 }
             )
-    worst = max(row["cost ratio"] for row in rows)
+    worst = {case: max(row["cost ratio"] for row in rows if row["rows"] == case) for case in LARGEST}
+    met = all(worst[case] <= limit for case, limit in LARGEST.items())
     return {
         "question": "At equal distance to the predictions of the exact kernel machine of the DEQ, what do random "
-        f"features of the matched explicit network cost, relative to those of the DEQ (digits, {TRAIN} + {TEST} "
-        f"samples, solver tolerance {TOL})?",
-        "target": "cost ratio ≤ 1/3 at every width",
+        f"features of the explicit network cost, relative to those of the DEQ (digits, {TRAIN} + {TEST} samples, "
+        f"float32, solver tolerance {TOL})? Centred rows use the matched network, unit rows the exact single layer.",
+        "target": "cost ratio ≤ 1/3 (centred rows) and ≤ 0.06 (unit rows) at every width",
         "rows": rows,
-        "verdict": f"{'met' if worst <= 1 / 3 else 'missed'}: at most {worst:.2f}",
+        "verdict": f"{'met' if met else 'missed'}: at most {worst['center']:.2f} (centred rows) and "
+        f"{worst['unit']:.3f} (unit rows)",
     }
 
 
-def measure(activation, recurrent, input, X, y, X_test, widths, seeds) -> dict:
-    """Relative error of predictions (mean over seeds) and milliseconds to transform all samples, for each width."""
-    deq = DEQFeatures(activation, recurrent, input, width=2).fit(X).model_
-    machine = DEQKernelRegressor(deq.activation, deq.recurrent, deq.input, 0.0, kind="ck", ridge=RIDGE)
+def measure(activation, normalize, X, y, X_test, widths, seeds) -> tuple[int, dict]:
+    """Layers of the network; relative error of predictions (mean over seeds) and milliseconds for each width."""
+    start = DEQFeatures(activation, width=2, normalize=normalize).fit(X)
+    deq = start.model_
+    machine = DEQKernelRegressor(
+        deq.activation, deq.recurrent, deq.input, 0.0, kind="ck", ridge=RIDGE, normalize=normalize
+    )
     goal = machine.fit(X, y).predict(X_test)
-    both = np.concatenate([X, X_test])
+    both = np.concatenate([X, X_test]).astype(np.float32)
     curves = {kind: {"error": [], "ms": []} for kind in ("deq", "explicit")}
     for width in widths:
         transformers = {}
@@ -64,17 +75,17 @@ def measure(activation, recurrent, input, X, y, X_test, widths, seeds) -> dict:
             errors = []
             for seed in range(seeds):
                 features = DEQFeatures(
-                    activation, recurrent, input, width=width, features=kind, random_state=seed, tol=TOL
+                    activation, width=width, features=kind, normalize=normalize, random_state=seed, tol=TOL
                 )
-                Z = features.fit(X).transform(both)
+                Z = features.fit(both[: len(X)]).transform(both).astype(np.float64)
                 ridge = Ridge(alpha=RIDGE, fit_intercept=False).fit(Z[: len(X)], y)
                 errors.append(np.linalg.norm(ridge.predict(Z[len(X) :]) - goal) / np.linalg.norm(goal))
             curve["error"].append(float(np.mean(errors)))
             transformers[kind] = features
-        times = common.best_times({k: lambda f=f: f.transform(both) for k, f in transformers.items()}, repeats=3)
+        times = common.best_times({k: partial(f.transform, both) for k, f in transformers.items()}, repeats=5)
         for kind, curve in curves.items():
             curve["ms"].append(1e3 * times[kind])
-    return curves
+    return start.network_.depth, curves
 
 
 def at_error(curve: dict, error: float) -> float:
