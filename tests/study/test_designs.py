@@ -20,12 +20,11 @@ def test_both_designs(name: str, any_norms: bool) -> None:
     found = designs(study, width=32)
     implicit, matched, single = found.networks
     assert (implicit.layers, matched.layers, single.layers) == (None, 2, 1)
-    exact = deq.kernel(study.data.X)
-    off = np.linalg.norm(found.single.network.kernel(study.data.X) - exact, 2) / np.linalg.norm(exact, 2)
-    assert single.distance == pytest.approx(off, rel=1e-6, abs=1e-14)
     assert single.normalised is not None
     assert single.normalised < 1e-12
-    assert (off < 1e-12) == any_norms
+    assert (single.distance is not None) == any_norms
+    if single.distance is not None:
+        assert single.distance < 1e-12
     assert matched.distance == pytest.approx(study.matched.error, rel=1e-6)
     content = json.loads(json.dumps(found.to_dict()))
     assert [row[0] for row in content["rows"]] == ["DEQ", "matched", "single layer"]

@@ -97,7 +97,9 @@ class PowerSeries:
         k = np.exp((edges[:-1, None] + half) + half * _NODES).ravel()
         mass = self.tail(k, parity) * k * (half * _WEIGHTS).ravel() / 2
         fading = np.exp(np.maximum(np.multiply.outer(rate, k), _FADED))
-        end = self.tail(np.array([float(first)]), parity)[0] * np.exp(np.maximum(rate * first, _FADED))
+        end = self.tail(np.array([float(first)]), parity)[0] * np.where(
+            rate * first > _FADED, np.exp(rate * first), 0.0
+        )
         growth = rate - (1 + self.exponent) / first  # f'/f at the first order
         edge = end * (0.5 - growth / 6 + growth**3 / 90)
         slope = end * (0.5 * first - (1 + growth * first) / 6)

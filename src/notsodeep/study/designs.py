@@ -29,7 +29,8 @@ class Designed:
     layers : int or None
         Hidden layers; None for the DEQ.
     distance, normalised : float or None
-        ‖K̂ − K‖/‖K‖ on rows of the data as they are, and scaled to norm τ0.
+        ‖K̂ − K‖/‖K‖ on rows of the data as they are, and scaled to norm τ0. The former is not computed for a single
+        layer that is made for one norm.
     parameters : int
     milliseconds : float or None
         To predict 1000 samples on one thread; None without PyTorch, or without an equilibrium at finite width.
@@ -105,7 +106,9 @@ def designs(study: Study, width: int = 256) -> Designs:
     networks = [Designed("DEQ", None, None, None, ends + several * width**2, times.get("DEQ"))]
     for name, found in (("matched", study.match), ("single layer", single)):
         parameters = ends + (found.depth - 1) * width**2
-        distances = found.distance_on(X), found.distance_on(unit)
+        # a series whose layer does not normalise rows is tabulated for every norm, which takes minutes
+        anywhere = found is study.match or found.network.normalize is not None
+        distances = found.distance_on(X) if anywhere else None, found.distance_on(unit)
         networks.append(Designed(name, found.depth, *distances, parameters, times.get(name)))
     return Designs(single, width, tuple(networks))
 
