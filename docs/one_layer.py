@@ -1,7 +1,6 @@
 """Write the tables of ``docs/one_layer.md``: ``python -m docs.one_layer [OUT]``, from the root.
 
-With the folder of ``notsodeep reproduce covariances --out OUT`` it also writes the table of accuracies there and the
-line about them in the README.
+With the folder of ``notsodeep reproduce covariances --out OUT`` it writes the table of accuracies.
 """
 
 from __future__ import annotations
@@ -14,8 +13,7 @@ from typing import Any
 import notsodeep as nsd
 from notsodeep.papers import covariances
 
-DOCS = Path(__file__).resolve().parent
-PAGE, README = DOCS / "one_layer.md", DOCS.parent / "README.md"
+PAGE = Path(__file__).resolve().parent / "one_layer.md"
 KINKS = (1, 2, 3, 8)
 
 
@@ -38,15 +36,6 @@ def trials(out: Path) -> list[dict[str, Any]]:
     return list(json.loads((out / "covariances" / "data.json").read_text(encoding="utf-8")))
 
 
-def accuracy_line(rows: list[dict[str, Any]]) -> str:
-    """One sentence with the accuracies of the exact kernels."""
-    judged = covariances.judge(rows)
-    return (
-        f"Where classes differ in covariance alone (p = {rows[0]['p']}, n = {rows[0]['n']}) the design decides about "
-        f"accuracy: {judged.measured} ([why](docs/one_layer.md#where-the-design-shows))."
-    )
-
-
 def replaced(text: str, name: str, content: str) -> str:
     """The text with new content between the marks of this name."""
     head, mark, rest = text.partition(f"<!-- {name} -->\n")
@@ -61,8 +50,6 @@ if __name__ == "__main__":
     if len(sys.argv) > 1:
         found = trials(Path(sys.argv[1]))
         page = replaced(page, "covariances", "\n".join(covariances.table(found)))
-        readme = replaced(README.read_text(encoding="utf-8"), "covariances", accuracy_line(found))
-        README.write_text(readme, encoding="utf-8")
     else:
         page = replaced(page, "kinks", kinks())
     PAGE.write_text(page, encoding="utf-8")
