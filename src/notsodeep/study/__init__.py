@@ -1,6 +1,6 @@
 """Measured comparisons of a DEQ and the explicit network designed for it: kernels, forecasts, accuracy, cost."""
 
-from notsodeep.study.designs import Designed, Designs, designs
+from notsodeep.study.explicit_designs import Designed, Designs, designs
 from notsodeep.study.kernels import Closeness, Outlook, Study, closer_network
 from notsodeep.study.training import Comparison, Trained, comparable, compare
 
