@@ -20,6 +20,7 @@ KINDS = {"deq": ("implicit", "equilibrium of the DEQ"), "explicit": ("explicit",
 
 def main() -> None:
     rows = json.loads(RESULT.read_text(encoding="utf-8"))["rows"]
+    rows = [row for row in rows if row.get("rows", "center") == "center"]  # unit rows have the exact single layer
     widths = np.array(sorted({row["width"] for row in rows}))
     with style() as plt:
         figure, panels = plt.subplots(1, 2, figsize=(10, 4.4), sharey=True, layout="constrained")
