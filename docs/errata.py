@@ -62,15 +62,15 @@ theorem.
 
 | where | text | found | consequence |
 |---|---|---|---|
-| [Ling24] Figures 5 to 7 | MNIST with n = 3000 | the printed norms are those of n = 400, the default of the \
-scripts | ‖G − Ḡ‖ grows with ‖G‖, so at n = 3000 it is several times larger; [ling24-fig5](gallery.md#ling24-fig5) \
-has both |
+| [Ling24] Figures 5 to 7 | MNIST with n = 3000 | the printed norms are of the size found at n = 400, the default \
+of the scripts | norms grow with n and are several times larger at n = 3000; `notsodeep reproduce ling24-fig5` \
+measures both |
 | [Ling24] Figures 1, 4 to 7 | one expectation, width 2¹² | scripts: averages of 10 networks of width 800 to 1000, \
 25 iterations | an estimate has noise of relative size √(n/(10 m)) in the bulk of the spectrum |
 | [Ling24] Figures 5, 6 | V as in Thm 3.3 | scripts, on MNIST: t = 0, products of covariances taken element by \
 element, C° half the pooled covariance, ψ divided by p twice | the term VAVᵀ is almost nil there |
 | [Ling24] Figures 5, 6 | τ0² = tr C°/p | scripts: the mean of ‖x‖², which contains the class means | the column \
-gap_rms of [ling24-fig5](gallery.md#ling24-fig5) |
+gap_rms of the same entries |
 | [Ling24] Figure 7 | two networks | scripts: both have the same random weights, and the hard tanh has the \
 misprinted moments | the printed distances are those of finite width; the exact distance is far smaller \
 ([ling24-fig7](gallery.md#ling24-fig7)) |

@@ -148,7 +148,7 @@ def judge(rows: Sequence[Row], name: str) -> Judgement:
             if "gap_rms" in exact[0]:
                 why += f", and {mean([row['gap_rms'] for row in exact])} with τ0² = mean ‖x‖² instead of tr C°/p"
             if data != "gmm" and n != SCRIPTS:
-                why += f"; the printed number belongs to n = {SCRIPTS}, where the scripts stop"
+                why += f"; the printed number is of the size found at n = {SCRIPTS}, the default of the scripts"
             checks.append(Check.number(f"{symbol}, {where}", value, max(one.low, 0.0), one.high, why=why))
             within.append(f"{where}: {value:.2f} printed, {one} here")
             says.append(f"{label} on {DATA[data]} {value:.2f}")
