@@ -129,8 +129,10 @@ def _designs(cell: PlainCell | None, tau0: float, notes: list[str]) -> Iterator[
         return
     deq = cell.deq
     try:
-        yield 1, _one_layer(deq, tau0)
-        yield 2, match(deq, tau0=tau0, kind="ck", depth=2)
+        single = _one_layer(deq, tau0)
+        yield 1, single
+        if isinstance(single, SphereMatch):  # otherwise one layer has all four numbers
+            yield 2, match(deq, tau0=tau0, kind="ck", depth=2)
     except (InputError, ValueError, ArithmeticError) as error:
         notes.append(f"no further designed network: {error}")
 

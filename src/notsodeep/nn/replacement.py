@@ -237,7 +237,7 @@ def replace(
             report.stage(one.name)
             fit_readout(one.network, pool, goals, judged)
             if one.trained:
-                _train(one.network, pool, goals, loss, epochs, seed)
+                _train(one.network, pool, goals, judged, loss, epochs, seed)
             report(done + 1, len(everything))
             found.append(one)
         chosen_on = {one.name: closeness(one.network(judged[0]).detach(), judged[1], None, classes) for one in found}
@@ -335,8 +335,25 @@ class _Loss:
         )
 
 
-def _train(network: nn.Sequential, rows: Tensor, goals: Tensor, loss: _Loss, epochs: int, seed: int) -> None:
+def _train(
+    network: nn.Sequential,
+    rows: Tensor,
+    goals: Tensor,
+    judged: tuple[Tensor, Tensor],
+    loss: _Loss,
+    epochs: int,
+    seed: int,
+) -> None:
+    """Train all weights; a network that ends worse on the rows `judged` than it began is left as it was."""
     steps = epochs * math.ceil(len(rows) / _BATCH)
+    before = {name: value.clone() for name, value in network.state_dict().items()}
+
+    @torch.no_grad()
+    def value() -> float:
+        found = float(loss(network(judged[0]), judged[1]))
+        return found if math.isfinite(found) else math.inf
+
+    start = value()
 
     def schedule(optimizer: torch.optim.Optimizer) -> Any:
         return torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=_RATE, total_steps=steps + 1)
@@ -354,6 +371,8 @@ def _train(network: nn.Sequential, rows: Tensor, goals: Tensor, loss: _Loss, epo
         seed=seed,
         progress=False,
     )
+    if value() > start:
+        network.load_state_dict(before)
 
 
 def _finished(one: Candidate, scale: Scale, rows: Tensor, module: Any) -> nn.Sequential:
