@@ -2,6 +2,7 @@
 
 from notsodeep.deprecation import moved
 from notsodeep.learn.convolutional import ConvDEQKernelClassifier, ConvDEQKernelRegressor
+from notsodeep.learn.dynamics import Ensemble, TrainingDynamics
 from notsodeep.learn.estimators import (
     DEQKernelClassifier,
     DEQKernelRegressor,
@@ -20,10 +21,12 @@ __all__ = [
     "DEQFeatures",
     "DEQKernelClassifier",
     "DEQKernelRegressor",
+    "Ensemble",
     "ExplicitKernelClassifier",
     "ExplicitKernelRegressor",
     "PixelLift",
     "PixelNorm",
+    "TrainingDynamics",
     "UnitNorm",
     "load",
 ]
