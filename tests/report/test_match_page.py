@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import time
 from collections.abc import Callable, Iterator
@@ -240,6 +241,46 @@ def test_small_screens_scroll_one_way_only(read: Callable[..., Any], width: int)
         .map(one => one.getBoundingClientRect()).map(box => [box.left, box.right])""")
     assert all(left >= 0 and right <= width for left, right in places)
     assert browser.get_log("browser") == []
+
+
+@in_a_browser
+@pytest.mark.parametrize("width", [390, 1280])
+def test_legends_toolbars_plots_and_cards_keep_apart(read: Callable[..., Any], width: int) -> None:
+    browser = read(width=width)
+    plots = browser.execute_script("""
+        return [...document.querySelectorAll(".plot")].map(place => {
+          const box = one => one ? one.getBoundingClientRect().toJSON() : null;
+          return [place.querySelector(".modebar-btn"), place.querySelector(".legend"), place].map(box);
+        })""")
+    legends = 0
+    for toolbar, legend, place in plots:
+        assert toolbar["bottom"] <= place["top"] + 1
+        if legend:
+            legends += 1
+            assert toolbar["bottom"] <= legend["top"]
+    assert legends >= 3
+    rows = browser.execute_script("""
+        return [...document.querySelectorAll(".row")].map(row => [...row.querySelectorAll(":scope > figure .plot")]
+          .map(one => one.getBoundingClientRect().toJSON()))""")
+    for row in rows:
+        assert len({one["height"] for one in row}) <= 1
+        for one, other in itertools.pairwise(row):
+            assert one["top"] == pytest.approx(other["top"], abs=1) or other["top"] >= one["bottom"]
+    cards = browser.execute_script("""return [...document.querySelectorAll(".facts dd")].map(one =>
+        [one.getBoundingClientRect().height, parseFloat(getComputedStyle(one).lineHeight),
+         one.scrollWidth - one.parentElement.clientWidth])""")
+    assert cards
+    assert all(height < 1.5 * line and wider <= 0 for height, line, wider in cards)
+
+
+def test_times_of_a_busy_machine_are_no_headlines(small: Study, tmp_path: Path) -> None:
+    networks = [Trained(one, 100, 0.9, 0.1, 1.0, 2.0, (0.5, 0.8), 0.1, 0.7) for one in ("implicit", "explicit")]
+    comparison = Comparison("As told", *networks)
+    assert not comparison.steady
+    text = written(small, comparison, tmp_path)
+    assert "faster predictions" not in text
+    assert "1 ms (+70 %)" in text
+    assert "0.1 s (+10 %)" in text
 
 
 HOSTILE = ["<!--<script>", "</script><script>window.hacked=1</script>", "[x](javascript:window.hacked=1)",

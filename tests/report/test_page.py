@@ -37,7 +37,7 @@ def test_parts_become_html() -> None:
     assert '<a href="#two">a link</a>' in page
     assert "if a &lt; b:\n    pass" in page
     assert "<dt>faster</dt><dd>5×</dd>" in page
-    assert '<th scope="row">a</th><td>1 &lt; 2</td>' in page
+    assert '<th scope="row">a</th><td data-label="value">1 &lt; 2</td>' in page
     assert page.index("Lead.") < page.index("<nav") < page.index('id="one"') < page.index('id="two"')
     assert 'lang="en"' in page
     assert 'name="viewport"' in page
@@ -162,3 +162,9 @@ def test_contrast(theme: str) -> None:
         assert contrast(text, ground) >= 4.5, (text, ground)
     for tint in ("implicit", "explicit", "other", "other2", "theory"):
         assert contrast(tint, "paper") >= 3, tint
+
+
+def test_plots_of_a_row_have_one_height() -> None:
+    parts = [Plot(FIGURE, "low", height=300), Plot(FIGURE, "tall", height=420), Prose("words")]
+    page = render("Row", [Section("One", [Row(parts)])])
+    assert re.findall(r"style=\"height:(\d+)px\"", page) == ["420", "420"]

@@ -82,7 +82,7 @@ def _plot(axis: Any, height: int) -> Plot:
         **sides,
         "showlegend": named > 0,
         "barmode": "overlay",
-        "margin": {"t": 34 + 8 * (named > 0) + 20 * lines},
+        "margin": {"t": 10 + 8 * (named > 0) + 20 * lines},
         "annotations": _annotations(axis),
     }
     title = axis.get_title()

@@ -87,6 +87,9 @@ def _facts(study: Study, comparison: Comparison | None) -> list[tuple[str, str]]
         a, b = comparison.implicit, comparison.explicit
         facts += [
             (f"{100 * a.test_accuracy:.1f} → {100 * b.test_accuracy:.1f} %", "test accuracy, implicit → explicit"),
+        ]
+    if comparison and comparison.steady:  # times measured on a busy machine are no headlines
+        facts += [
             (f"{a.inference_ms / b.inference_ms:.1f}×", "faster predictions"),
             (f"{a.epoch_seconds / b.epoch_seconds:.1f}×", "faster training"),
         ]

@@ -49,7 +49,7 @@
   };
   const template = { layout: {
     font: { family: getComputedStyle(document.body).fontFamily, size: 13, color: "var(--ink)" },
-    paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", margin: { l: 50, r: 12, t: 34, b: 44 },
+    paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", margin: { l: 50, r: 12, t: 10, b: 44 },
     xaxis: axis, yaxis: axis, hovermode: "closest", dragmode: touch ? false : "zoom",
     legend: { orientation: "h", x: 0, y: 1.02, yanchor: "bottom", bgcolor: "rgba(0,0,0,0)" },
     hoverlabel: { bgcolor: "var(--panel)", bordercolor: "var(--muted)", font: { color: "var(--ink)" }, align: "left" },

@@ -16,7 +16,7 @@ import hashlib
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from html import escape
 from importlib.resources import files
@@ -157,7 +157,7 @@ def render(title: str, sections: Sequence[Section], lead: Sequence[Part] = ()) -
     body = [
         f'<header><h1>{escape(title)}</h1><button type="button" id="theme" hidden>Dark</button></header>',
         *map(_html, lead),
-        f'<nav aria-label="Sections">{links}</nav>' if len(sections) > 1 else "",
+        f'<nav aria-label="Contents"><b>Contents</b>{links}</nav>' if len(sections) > 1 else "",
     ]
     for key, section in zip(anchors, sections, strict=True):
         parts = "\n".join(map(_html, section.parts))
@@ -208,7 +208,9 @@ def _html(part: Part) -> str:
         case Code(text):
             return f'<pre tabindex="0"><code>{escape(text)}</code></pre>'
         case Row(parts):
-            return '<div class="row">' + "\n".join(map(_html, parts)) + "</div>"
+            height = max((one.height for one in parts if isinstance(one, Plot)), default=0)
+            level = (replace(one, height=height) if isinstance(one, Plot) else one for one in parts)
+            return '<div class="row">' + "\n".join(map(_html, level)) + "</div>"
 
 
 def _flat(parts: Sequence[Part]) -> Iterator[Part]:
@@ -240,7 +242,7 @@ def _marked(text: str) -> str:
 def _table(table: Table) -> str:
     head = "".join(f'<th scope="col">{_inline(cell)}</th>' for cell in table.columns)
     body = "".join(
-        f'<tr><th scope="row">{_inline(first)}</th>{"".join(f"<td>{_inline(cell)}</td>" for cell in rest)}</tr>'
+        f'<tr><th scope="row">{_inline(first)}</th>{_cells(rest, table.columns[1:])}</tr>'
         for first, *rest in table.rows
     )
     caption = f"<caption>{_inline(table.caption)}</caption>" if table.caption else ""
@@ -249,6 +251,12 @@ def _table(table: Table) -> str:
         f'<div class="wide" tabindex="0" role="region" aria-label="Table"><table class="{kind}">{caption}'
         f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
     )
+
+
+def _cells(cells: Sequence[str], columns: Sequence[str]) -> str:
+    """Cells that say which column they belong to: a narrow screen shows a row as a list."""
+    labels = (escape(re.sub(r"[`*]", "", label)) for label in columns)
+    return "".join(f'<td data-label="{label}">{_inline(cell)}</td>' for label, cell in zip(labels, cells, strict=False))
 
 
 def _figure(part: Plot | Picture, content: str) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-__all__ = ["best_times", "predict", "torch_on_one_thread"]
+__all__ = ["best_times", "interleaved", "predict", "torch_on_one_thread"]
 
 
 def best_times(calls: Mapping[str, Callable[[], Any]], rounds: int) -> dict[str, float]:
@@ -20,13 +20,18 @@ def best_times(calls: Mapping[str, Callable[[], Any]], rounds: int) -> dict[str,
     >>> times["short"] < times["long"]
     True
     """
-    best = dict.fromkeys(calls, float("inf"))
+    return {name: min(seconds) for name, seconds in interleaved(calls, rounds).items()}
+
+
+def interleaved(calls: Mapping[str, Callable[[], Any]], rounds: int) -> dict[str, list[float]]:
+    """Seconds of each call in every round."""
+    seconds: dict[str, list[float]] = {name: [] for name in calls}
     for _ in range(rounds):
         for name, call in calls.items():
             began = time.perf_counter()
             call()
-            best[name] = min(best[name], time.perf_counter() - began)
-    return best
+            seconds[name].append(time.perf_counter() - began)
+    return seconds
 
 
 @contextmanager

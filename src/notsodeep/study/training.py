@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import statistics
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -12,11 +14,12 @@ from notsodeep.extras import available
 from notsodeep.models import DEQ
 from notsodeep.progress import Progress, Reporter, reporter
 from notsodeep.study.kernels import Study
-from notsodeep.study.timing import best_times, predict, torch_on_one_thread
+from notsodeep.study.timing import interleaved, predict, torch_on_one_thread
 
 __all__ = ["Comparison", "Trained", "comparable", "compare"]
 
 _TOLERANCE = 1e-4  # tolerance of the equilibrium, usual in the training of DEQs
+_STEADY = 0.5  # longest median round, as a share above the best
 
 
 @dataclass(frozen=True)
@@ -36,6 +39,8 @@ class Trained:
         Hidden layers evaluated for one prediction; a DEQ evaluates the layers of its cell in every iteration.
     curve : tuple of float
         Test accuracy after each epoch.
+    epoch_spread, inference_spread : float
+        How much longer the median round took than the best one, as a share of it.
     """
 
     name: str
@@ -45,6 +50,8 @@ class Trained:
     inference_ms: float
     evaluations: float
     curve: tuple[float, ...]
+    epoch_spread: float = 0.0
+    inference_spread: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -54,6 +61,11 @@ class Comparison:
     setting: str
     implicit: Trained
     explicit: Trained
+
+    @property
+    def steady(self) -> bool:
+        """Whether the times can be trusted: no median is half as long again as its best round, as on a busy machine."""
+        return all(max(one.epoch_spread, one.inference_spread) <= _STEADY for one in (self.implicit, self.explicit))
 
     @property
     def rows(self) -> list[tuple[str, str, str, str]]:
@@ -73,14 +85,14 @@ class Comparison:
             ),
             (
                 "inference, 1000 samples",
-                f"{a.inference_ms:.3g} ms",
-                f"{b.inference_ms:.3g} ms",
+                _time(a.inference_ms, "ms", a.inference_spread),
+                _time(b.inference_ms, "ms", b.inference_spread),
                 ratio(a.inference_ms, b.inference_ms),
             ),
             (
                 "one training epoch",
-                f"{a.epoch_seconds:.3g} s",
-                f"{b.epoch_seconds:.3g} s",
+                _time(a.epoch_seconds, "s", a.epoch_spread),
+                _time(b.epoch_seconds, "s", b.epoch_spread),
                 ratio(a.epoch_seconds, b.epoch_seconds),
             ),
             ("parameters", str(a.parameters), str(b.parameters), ""),
@@ -95,6 +107,14 @@ class Comparison:
             "rows": [list(row) for row in self.rows],
             **{name: {**vars(one), "curve": list(one.curve)} for name, one in networks.items()},
         }
+
+
+def _time(value: float, unit: str, spread: float) -> str:
+    return f"{value:.3g} {unit}" + (f" (+{100 * spread:.0f} %)" if spread >= 0.005 else "")
+
+
+def _spread(seconds: Sequence[float]) -> float:
+    return statistics.median(seconds) / min(seconds) - 1
 
 
 def comparable(study: Study) -> bool:
@@ -161,9 +181,9 @@ def _compare(study: Study, width: int, epochs: int, seed: int, report: Reporter)
         histories[name] = train(network, epochs, report)
     sample = torch.as_tensor(X_test, dtype=torch.float32)
     report.stage("timing")
-    inference = best_times({name: partial(predict, network, sample) for name, network in networks.items()}, rounds=15)
+    inference = interleaved({name: partial(predict, network, sample) for name, network in networks.items()}, rounds=15)
     copies = {name: copy.deepcopy(network) for name, network in networks.items()}
-    epoch = best_times({name: partial(train, copies[name], 1) for name in networks}, rounds=3)
+    epoch = interleaved({name: partial(train, copies[name], 1) for name in networks}, rounds=3)
     trained, layers = {}, 1 if isinstance(study.deq, DEQ) else len(study.deq.layers)
     for name, network in networks.items():
         epochs_done = histories[name].epochs
@@ -173,13 +193,16 @@ def _compare(study: Study, width: int, epochs: int, seed: int, report: Reporter)
             name=name,
             parameters=sum(parameter.numel() for parameter in network.parameters()),
             test_accuracy=float(epochs_done[-1].validation_accuracy or 0.0),
-            epoch_seconds=epoch[name],
-            inference_ms=1e6 * inference[name] / len(X_test),
+            epoch_seconds=min(epoch[name]),
+            inference_ms=1e6 * min(inference[name]) / len(X_test),
             evaluations=iterations * (study.network.depth if solve is None else layers),
             curve=tuple(float(one.validation_accuracy or 0.0) for one in epochs_done),
+            epoch_spread=_spread(epoch[name]),
+            inference_spread=_spread(inference[name]),
         )
     setting = (
         f"Both networks {width} wide, trained for {epochs} epochs by Adam on {len(X)} samples of {study.data.name}, "
-        f"tested on {len(X_test)}; equilibria solved by Anderson's method to {_TOLERANCE:g}; one thread"
+        f"tested on {len(X_test)}; equilibria solved by Anderson's method to {_TOLERANCE:g}; one thread; times are "
+        "those of the best of several rounds, with how much longer the median took"
     )
     return Comparison(setting, trained["implicit"], trained["explicit"])
