@@ -1,32 +1,37 @@
 """notsodeep: exact kernels of deep equilibrium models, and the shallow networks that replace them."""
 
+from importlib import import_module
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from notsodeep import interrupt  # noqa: F401, before the imports that take a second
-from notsodeep.activations import Activation, activation, activation_names
-from notsodeep.cells import DeepDEQ, Layer
-from notsodeep.checks import AssumptionWarning, InputError, MissingExtraError, NotConvergedError, UnknownOptionError
-from notsodeep.gaussian import Moments, hermite_coefficients, moments
-from notsodeep.highdim import (
-    CellCoefficients,
-    DEQCoefficients,
-    Equivalent,
-    ExplicitCoefficients,
-    Forecast,
-    FourNumbers,
-    Mixture,
-    Spectrum,
-    Statistics,
-    coefficients,
-    equivalent,
-    estimate_statistics,
-    forecast,
-    load_mixture,
-    spectrum,
-)
-from notsodeep.matching import Match, SphereMatch, match
-from notsodeep.models import DEQ, Condition, ConvDEQ, Explicit, Verdict, load_model
 from notsodeep.version import __version__
+
+if TYPE_CHECKING:
+    from notsodeep.activations import Activation, activation, activation_names
+    from notsodeep.cells import DeepDEQ, Layer
+    from notsodeep.convergence import ConvergenceWarning
+    from notsodeep.errors import AssumptionWarning, InputError, MissingExtraError, NotConvergedError, UnknownOptionError
+    from notsodeep.gaussian import Moments, hermite_coefficients, moments
+    from notsodeep.highdim import (
+        CellCoefficients,
+        DEQCoefficients,
+        Equivalent,
+        ExplicitCoefficients,
+        Forecast,
+        FourNumbers,
+        Mixture,
+        Spectrum,
+        Statistics,
+        coefficients,
+        equivalent,
+        estimate_statistics,
+        forecast,
+        load_mixture,
+        spectrum,
+    )
+    from notsodeep.matching import Match, SphereMatch, match
+    from notsodeep.models import DEQ, Condition, ConvDEQ, Explicit, Verdict, load_model
 
 __all__ = [
     "DEQ",
@@ -70,14 +75,30 @@ __all__ = [
     "spectrum",
 ]
 
-
-if TYPE_CHECKING:
-    from notsodeep.convergence import ConvergenceWarning
+# Names are imported when they are first used: SciPy and Numba take seconds, and `notsodeep --help` needs neither.
+_ROOMS = {
+    "activations": "Activation activation activation_names",
+    "cells": "DeepDEQ Layer",
+    "convergence": "ConvergenceWarning",
+    "errors": "AssumptionWarning InputError MissingExtraError NotConvergedError UnknownOptionError",
+    "gaussian": "Moments hermite_coefficients moments",
+    "highdim": "CellCoefficients DEQCoefficients Equivalent ExplicitCoefficients Forecast FourNumbers Mixture Spectrum "
+    "Statistics coefficients equivalent estimate_statistics forecast load_mixture spectrum",
+    "matching": "Match SphereMatch match",
+    "models": "DEQ Condition ConvDEQ Explicit Verdict load_model",
+}
+_PLACES = {name: room for room, names in _ROOMS.items() for name in names.split()}
 
 
 def __getattr__(name: str) -> Any:
-    if name == "ConvergenceWarning":  # a class of scikit-learn's, which is slow to import
-        from notsodeep.convergence import ConvergenceWarning
-
-        return ConvergenceWarning
+    if name in _PLACES:
+        found = getattr(import_module(f"notsodeep.{_PLACES[name]}"), name)
+        globals()[name] = found
+        return found
+    if not name.startswith("_") and find_spec(f"notsodeep.{name}") is not None:  # nsd.learn, nsd.nn, …
+        return import_module(f"notsodeep.{name}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

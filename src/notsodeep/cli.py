@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Annotated, Any
 
 import typer
 
 from notsodeep import __version__, interrupt
-from notsodeep.checks import InputError, MissingExtraError, NotConvergedError
 from notsodeep.commands import bench, data, fit, forecast, kernel, match, predict, reproduce, show, train
-from notsodeep.commands.console import Commands, terminal
+from notsodeep.commands.console import Command, Commands, terminal
+from notsodeep.commands.options import flag
+from notsodeep.errors import InputError, MissingExtraError, NotConvergedError
 from notsodeep.text import printable, speak_plainly
 
 __all__ = ["app", "main"]
 
 _LONGEST = 2000  # longest error message
+_INTERNAL = re.compile(r"\s*\(Triggered internally at [^)]*\)|(?:[A-Za-z]:)?[/\\]\S*site-packages[/\\]\S*?:\d+:\s*")
 
 app = typer.Typer(
     name="notsodeep",
@@ -26,19 +29,16 @@ app = typer.Typer(
     help="Exact kernels of deep equilibrium models, and the shallow explicit networks that replace them.",
     no_args_is_help=True,
     add_completion=False,
+    rich_markup_mode=None,  # plain help: Rich's takes longer to import than everything else
     pretty_exceptions_enable=False,
 )
-app.command("match")(match.match)
-app.command("show")(show.show)
-app.command("forecast")(forecast.forecast)
-app.command("kernel")(kernel.kernel)
-app.command("verify")(kernel.verify)
-app.command("train")(train.train)
-app.command("fit")(fit.fit)
-app.command("predict")(predict.predict)
+_COMMANDS: tuple[Callable[..., None], ...] = (
+    *(match.match, show.show, forecast.forecast, kernel.kernel, kernel.verify, train.train),
+    *(fit.fit, predict.predict, reproduce.reproduce, bench.bench),
+)
+for _command in _COMMANDS:
+    app.command(cls=Command)(_command)
 app.add_typer(data.app, name="data")
-app.command("reproduce")(reproduce.reproduce)
-app.command("bench")(bench.bench)
 
 
 def _print_version(wanted: bool) -> None:
@@ -50,8 +50,8 @@ def _print_version(wanted: bool) -> None:
 @app.callback()
 def _options(
     version: Annotated[
-        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
-    ] = False,
+        bool | None, flag("--version", callback=_print_version, is_eager=True, help="Print the version.")
+    ] = None,
 ) -> None:
     pass
 
@@ -94,7 +94,8 @@ def _misused(error: Any, words: Sequence[str]) -> str:
 def _warning(
     message: Warning | str, category: type[Warning], filename: str, lineno: int, line: str | None = None
 ) -> str:
-    return f"warning: {printable(' '.join(str(message).split()))}\n"
+    text = _INTERNAL.sub("", " ".join(str(message).split()))
+    return f"warning: {printable(text)}\n"
 
 
 def _fail(message: str, status: int = 2) -> None:

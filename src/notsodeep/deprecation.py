@@ -7,7 +7,7 @@ import importlib
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, Protocol, TypeVar, cast
 
-from notsodeep.checks import warn_deprecated
+from notsodeep.errors import warn_deprecated
 
 __all__ = ["moved", "old_parameters"]
 

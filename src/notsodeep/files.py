@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, TypeAlias
 
 from notsodeep import interrupt
-from notsodeep.checks import InputError
+from notsodeep.errors import InputError
 
 __all__ = ["UNFINISHED", "building", "explained", "folder", "scratch", "sweep", "writable", "write", "writing"]
 

@@ -103,12 +103,14 @@ class Match:
             An earlier report there is replaced; a directory with any other file is refused.
         X : array (n, p), Data or str, optional
             Samples on which both kernels are compared: an array, or a data set or file as in
-            :func:`notsodeep.data.load`. They are centred and scaled to mean ‖x‖² = τ₀². A Gaussian cloud when absent.
+            :func:`notsodeep.data.load`. A Gaussian cloud when absent.
         y : array (n,), optional
             Labels of an array.
         options
-            `limit` (2000): use at most so many samples; `train` (True): train both networks where there are labels
-            and PyTorch; `source`: how the code on the page loads the data; `progress`.
+            `limit` (2000): use at most so many samples; `normalize`: rows are centred and scaled to mean ‖x‖² = τ₀²
+            ("center", the default), scaled to ‖x‖ = τ₀ ("unit") or used as they are ("none"); `train` (True): train
+            both networks where there are labels and PyTorch; `source`: how the code on the page loads the data;
+            `progress`.
 
         Returns
         -------

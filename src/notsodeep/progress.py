@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from typing import Any, TypeAlias
 
 from notsodeep import interrupt
-from notsodeep.checks import InputError
+from notsodeep.errors import InputError
 from notsodeep.extras import available
 from notsodeep.text import printable
 
@@ -25,7 +25,7 @@ Progress: TypeAlias = bool | Callback | None
 _Show: TypeAlias = Callable[[str, Any, int | None], None]
 
 _PATIENCE = 1.5  # seconds before a bar appears
-_COMPILING = "compiling kernels for their first use here; later runs may find them compiled"
+_COMPILING = "compiling kernels for their first use here, mostly 5 to 20 seconds; later runs may find them compiled"
 
 
 class Reporter:

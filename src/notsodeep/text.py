@@ -5,9 +5,10 @@ from __future__ import annotations
 import codecs
 import sys
 import unicodedata
+from collections.abc import Iterable
 from typing import Any
 
-__all__ = ["cell", "printable", "speak_plainly"]
+__all__ = ["cell", "listed", "printable", "speak_plainly"]
 
 _UNSEEN = ("Cc", "Cf", "Cs", "Zl", "Zp")  # control characters, direction marks, surrogates, line separators
 _FORMULA = tuple("=+-@＝＋－＠\t\r\n")  # a spreadsheet evaluates cells that begin with these
@@ -53,6 +54,18 @@ def cell(value: Any) -> Any:
     except ValueError:
         return f"'{value}"
     return value
+
+
+def listed(items: Iterable[object], limit: int = 10) -> str:
+    """Items separated by commas; the rest of a long list is counted.
+
+    Examples
+    --------
+    >>> listed("abc", limit=2), listed(["one"])
+    ('a, b, … 1 more', 'one')
+    """
+    texts = [str(item) for item in items]
+    return ", ".join(texts[:limit]) + (f", … {len(texts) - limit} more" if len(texts) > limit else "")
 
 
 def speak_plainly() -> None:

@@ -53,7 +53,9 @@ def test_match_for_machines(run: Run, small: Path) -> None:
     assert result.err == ""
     assert content["match"]["exact"] is True
     assert content["match"]["residual"] <= 1e-10
-    assert content["data"] == {"name": "small", "prepared": True, "samples": 60, "features": 80, "classes": 2}
+    rows = "centred, and scaled to mean ‖x‖² = τ0², τ0 = 1"
+    facts = {"name": "small", "prepared": True, "rows": rows, "samples": 60, "features": 80, "classes": 2}
+    assert content["data"] == facts
     assert content["match"]["target"]["c1"] == pytest.approx(0.2105263157894737, rel=1e-12)
     for key, value in content["match"]["target"].items():
         assert content["match"]["achieved"][key] == pytest.approx(value, rel=1e-8)

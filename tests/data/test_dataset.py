@@ -58,7 +58,7 @@ def test_bad_files(tmp_path: Path) -> None:
         "nan.npy": "holds 1 NaN",
         "flat.npy": "must have 2 dimensions",
         "objects.npy": "holds Python objects",
-        "words.csv": "cannot be read: could not convert string to float",
+        "words.csv": "holds text (",
         "ragged.csv": "cannot be read",
         "broken.npy": "broken.npy' cannot be read: it is not a .npy file; np.save writes one",
         "empty.npy": "it is not a .npy file",
@@ -229,7 +229,7 @@ def test_subsample() -> None:
     [
         ("1,,3\n4,5,6\n", "a value is missing in record 1"),  # a sample, not a line of names
         ("1,2\n3,\n", "a value is missing in record 2"),
-        ("1,2\n#3,4\n5,6\n", "could not convert string to float: '#3' in record 2"),
+        ("1,2\n#3,4\n5,6\n", r"column '1' holds text \('#3' in record 2\)"),
         ("label,x\n,1\nb,2\n", "column 'label' of a.csv has missing labels"),
         ("a,b\n1,2\n3\n", "record 3 has 1 values but the first has 2"),
         ("", "is empty"),

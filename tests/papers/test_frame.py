@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -293,6 +294,7 @@ def test_the_command_runs_entries(
     monkeypatch.setattr(registry, "ENTRIES", {"example": example(square)})
     assert call("reproduce", "example", "--out", str(tmp_path), "--json") == 0
     (record,) = json.loads(capsys.readouterr().out)
+    assert "example" in (tmp_path / "index.html").read_text(encoding="utf-8")  # one entry also has its page
     assert record == json.loads((tmp_path / "example" / "verdict.json").read_text())
     assert call("reproduce", "all", "--out", str(tmp_path)) == 0
     text = capsys.readouterr().out
@@ -304,6 +306,19 @@ def test_the_command_runs_entries(
     (tmp_path / "file").write_text("")
     assert call("reproduce", "example", "--out", str(tmp_path / "file")) == 2
     assert "is a file, not a directory" in capsys.readouterr().err
+
+
+def test_some_entries_share_a_page_with_earlier_ones(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entries = {name: replace(example(square), name=name) for name in ("one", "two", "three", "never")}
+    monkeypatch.setattr(registry, "ENTRIES", entries)
+    assert call("reproduce", "one", "--out", str(tmp_path)) == 0
+    assert call("reproduce", "two", "three", "--out", str(tmp_path)) == 0
+    assert f"all of it on one page: {tmp_path / 'index.html'}" in capsys.readouterr().out
+    written = (tmp_path / "index.html").read_text(encoding="utf-8")
+    assert [f"#{name}" in written for name in entries] == [True, True, True, False]
+    assert "notsodeep reproduce two three one" in written
 
 
 def test_all_fails_when_an_entry_could_not_run(

@@ -37,7 +37,9 @@ def test_arrays_with_labels(tmp_path: Path) -> None:
     assert found.page == tmp_path / "out" / "index.html"
     assert not found.replaced
     assert json.loads((tmp_path / "out" / "match.json").read_text(encoding="utf-8")) == found.content
-    assert found.content["data"] == {"name": "your data", "prepared": True, "samples": 40, "features": 50, "classes": 2}
+    rows = "centred, and scaled to mean ‖x‖² = τ0², τ0 = 1"
+    facts = {"name": "your data", "prepared": True, "rows": rows, "samples": 40, "features": 50, "classes": 2}
+    assert found.content["data"] == facts
     assert nsd.load_model(tmp_path / "out" / "network.json") == MATCH.network
     drawn = {f"{name}.{kind}" for name in pictures.NAMES if name != "training" for kind in ("png", "svg")}
     assert names(tmp_path / "out") == drawn | {"index.html", "match.json", "network.json"}

@@ -41,7 +41,7 @@ def test_distances_of_exact_kernels(kind: str, explicit: str) -> None:
 
 def test_a_gaussian_cloud_where_there_is_no_data() -> None:
     found = Study.of(nsd.match(DEQ, tau0=1.7), progress=False)
-    assert not found.prepared
+    assert found.normalize is None
     assert np.mean(np.sum(found.data.X**2, axis=1)) == pytest.approx(1.7**2, rel=0.02)
     assert json.loads(json.dumps(found.to_dict()))["data"]["name"] == "Gaussian cloud, τ0 = 1.7"
 

@@ -12,14 +12,17 @@ from typing import Annotated, Any
 
 import typer
 
-from notsodeep.checks import InputError, nearest
-from notsodeep.commands.console import Json, emit, say, table
+from notsodeep.commands.console import emit, say, table
+from notsodeep.commands.options import Json, flag
+from notsodeep.errors import InputError, nearest
 
 
 def bench(
-    names: Annotated[list[str] | None, typer.Argument(help="Benchmarks or areas; all of them when absent.")] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="Small sizes; the stored results stay as they are.")] = False,
-    list_: Annotated[bool, typer.Option("--list", help="List the benchmarks and stop.")] = False,
+    names: Annotated[
+        list[str] | None, typer.Argument(metavar="NAME…", help="Benchmarks or areas; all of them when absent.")
+    ] = None,
+    quick: Annotated[bool, flag("--quick", help="Small sizes; the stored results stay as they are.")] = False,
+    list_: Annotated[bool, flag("--list", help="List the benchmarks and stop.")] = False,
     json: Json = False,
 ) -> None:
     """Run the benchmarks of a checkout, one process each, and rewrite BENCHMARKS.md."""

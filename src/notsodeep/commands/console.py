@@ -2,51 +2,58 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import math
 import os
 import sys
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
-from rich.console import Console, Group
-from rich.table import Table
-from rich.text import Text
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
 from notsodeep import files
-from notsodeep.activations import Activation, activation
-from notsodeep.checks import InputError, choice
-from notsodeep.data import NAMES
+from notsodeep.errors import InputError, choice
 from notsodeep.progress import Reporter, reporter
 from notsodeep.text import printable
 
+if TYPE_CHECKING:
+    from rich.console import Console, Group
+
 __all__ = [
-    "DATA",
+    "Command",
     "Commands",
-    "Json",
-    "Limit",
     "emit",
     "new_file",
     "number",
-    "parse_activation",
     "progress",
     "say",
+    "say_lines",
     "table",
     "terminal",
     "wrapped",
     "wrapped_reason",
 ]
 
-DATA = f"{', '.join(NAMES)}, or a file (.npy, .npz, .csv, .parquet, IDX, CIFAR .bin)."
-Limit = Annotated[
-    int | None, typer.Option("--limit", "--samples", help="Use at most so many samples, drawn at random.")
-]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
+
+class Command(TyperCommand):
+    """A command whose help lists the options in groups: those of the command, of the model, of the data."""
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        groups: dict[str, list[tuple[str, str]]] = {}
+        for parameter in self.get_params(ctx):
+            if (record := parameter.get_help_record(ctx)) is None:
+                continue
+            title = getattr(parameter, "rich_help_panel", None) or "Options"
+            if parameter.param_type_name == "argument":  # the same in all versions of typer
+                title, record = "Arguments", (parameter.metavar or str(parameter.name).upper(), record[1])
+            groups.setdefault(title, []).append(record)
+        for title, records in groups.items():
+            with formatter.section(title):
+                formatter.write_dl(records)
 
 
 class Commands(TyperGroup):
@@ -57,9 +64,16 @@ class Commands(TyperGroup):
             choice(args[0], self.commands, "command")
         return super().resolve_command(ctx, args)
 
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        rows = [(name, inspect.cleandoc(one.help or "").split("\n\n")[0]) for name, one in self.commands.items()]
+        with formatter.section("Commands"):
+            formatter.write_dl(rows)
+
 
 def terminal(*, stderr: bool = False) -> Console:
     """A console that prints text as it is: ``[/x].zarr`` and ``:key:.npy`` are file names, not markup."""
+    from rich.console import Console  # slow to import
+
     # a pipe has no width of its own; 120 columns keep tables in one piece
     width = None if stderr or sys.stdout.isatty() else 120
     return Console(stderr=stderr, width=width, markup=False, emoji=False, highlight=False)
@@ -71,6 +85,12 @@ def say(*content: Any) -> None:
     for part in content or ("",):
         safe = printable(part, keep="\n") if isinstance(part, str) else part
         console.print(safe, soft_wrap=isinstance(part, str))
+
+
+def say_lines(lines: Iterable[tuple[str, str]]) -> None:
+    """Print labelled texts, wrapped."""
+    for label, text in lines:
+        say(*wrapped(label, text))
 
 
 def wrapped(label: str | None, text: str, width: int = 80, margin: int = 11) -> list[str]:
@@ -133,34 +153,25 @@ def number(value: float) -> str:
     return f"{value:.6g}"
 
 
-def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> Group:
-    """Return a table with text in its first column and numbers in the others."""
+def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], limit: int | None = None) -> Group:
+    """Return a table with text in its first column and numbers in the others; rows above `limit` are counted."""
+    from rich.console import Group
+    from rich.table import Table
+    from rich.text import Text
+
     result = Table(header_style="bold")
     for k, column in enumerate(columns):
         result.add_column(Text(printable(column)), justify="left" if k == 0 else "right")
-    for row in rows:
+    for row in rows[:limit]:
         result.add_row(*(Text(printable(cell)) for cell in row))  # a label may look like markup
-    return Group(Text(printable(title, keep="\n"), style="bold"), result)
+    left = 0 if limit is None else len(rows) - limit
+    more = [Text(f"… {left} more")] if left > 0 else []
+    return Group(Text(printable(title, keep="\n"), style="bold"), result, *more)
 
 
 def progress(description: str, *, quiet: bool = False) -> AbstractContextManager[Reporter]:
     """Show a bar on a terminal's stderr at once, and nothing anywhere else."""
     return reporter(description, progress=False if quiet else None, patience=0.0)
-
-
-def parse_activation(name: str, parameters: Sequence[str]) -> Activation:
-    """``relu``, or ``leaky_relu`` with ``["a=1", "b=0.2"]``."""
-    values: dict[str, Any] = {}
-    for text in parameters:
-        key, equals, value = text.partition("=")
-        if not equals or not key:
-            raise InputError(f"param={text!r} must look like name=value, for example --param b=0.2")
-        try:
-            numbers = [float(part) for part in value.split(",")]
-        except ValueError:
-            raise InputError(f"param={text!r}: {value!r} is not a number") from None
-        values[key.strip()] = numbers if "," in value else numbers[0]
-    return activation(name, **values)
 
 
 def new_file(path: Path, *, force: bool = False) -> None:

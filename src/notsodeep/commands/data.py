@@ -3,25 +3,28 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-import numpy as np
 import typer
 
-from notsodeep import data as datasets
-from notsodeep.commands.console import Commands, Json, emit, number, progress, say, table
-from notsodeep.data.catalog import CATALOG
+from notsodeep.commands.console import Command, Commands, emit, number, progress, say, table
+from notsodeep.commands.options import FETCHED, Ignore, Json, Label, flag
 
-app = typer.Typer(cls=Commands, no_args_is_help=True, help="List, fetch and look at data sets.")
+if TYPE_CHECKING:
+    from notsodeep.data import Data
+
+app = typer.Typer(cls=Commands, rich_markup_mode=None, no_args_is_help=True, help="List, fetch and look at data sets.")
 
 Cache = Annotated[
     Path | None, typer.Option(help="Where fetched sets are kept; $NOTSODEEP_DATA or the user's cache when absent.")
 ]
 
 
-@app.command("list")
+@app.command("list", cls=Command)
 def list_(cache: Cache = None, json: Json = False) -> None:
     """List the data sets that have a name."""
+    from notsodeep import data as datasets
+
     rows = [_entry(name, cache) for name in datasets.NAMES]
     if json:
         emit(rows)
@@ -35,6 +38,9 @@ def list_(cache: Cache = None, json: Json = False) -> None:
 
 
 def _entry(name: str, cache: Path | None) -> dict[str, Any]:
+    from notsodeep import data as datasets
+    from notsodeep.data.catalog import CATALOG
+
     if name not in CATALOG:
         loaded = datasets.load(name)
         shape = loaded.image_shape or loaded.X.shape[1:]
@@ -51,14 +57,17 @@ def _entry(name: str, cache: Path | None) -> dict[str, Any]:
     }
 
 
-@app.command("fetch")
+@app.command("fetch", cls=Command)
 def fetch(
-    names: Annotated[list[str], typer.Argument(metavar="NAME…", help=f"{', '.join(CATALOG)}, or all.")],
+    names: Annotated[list[str], typer.Argument(metavar="NAME…", help=f"{FETCHED}, or all.")],
     cache: Cache = None,
-    force: Annotated[bool, typer.Option("--force", help="Fetch again what is here already.")] = False,
+    force: Annotated[bool, flag("--force", help="Fetch again what is here already.")] = False,
     json: Json = False,
 ) -> None:
     """Fetch data sets into the cache, from the first source that gives the right bytes."""
+    from notsodeep import data as datasets
+    from notsodeep.data.catalog import CATALOG
+
     results = []
     for name in CATALOG if names == ["all"] else names:
         with progress(f"fetching {name}", quiet=json) as report:
@@ -80,19 +89,27 @@ def fetch(
         emit(results)
 
 
-@app.command("info")
+@app.command("info", cls=Command)
 def info(
     source: Annotated[str, typer.Argument(metavar="DATA", help="A name, or a file or folder of your own.")],
+    label: Label = None,
+    ignore: Ignore = None,
     cache: Cache = None,
     json: Json = False,
 ) -> None:
     """Say what is in a data set: samples, classes, mean and deviation, source and checksum."""
-    loaded = datasets.load(source, fetch=False, cache=cache)
+    import numpy as np
+
+    from notsodeep import data as datasets
+    from notsodeep.data.catalog import CATALOG
+
+    loaded = datasets.load(source, label=label, ignore=ignore or (), fetch=False, cache=cache)
     entry = CATALOG.get(datasets.canonical(source) or "")
     mean, deviation = _moments(loaded)
     content: dict[str, Any] = {
         "name": loaded.name,
         "source": loaded.source,
+        "notes": list(loaded.notes),
         "samples": len(loaded.X),
         "features": loaded.X.shape[1],
         "image_shape": loaded.image_shape,
@@ -118,20 +135,21 @@ def info(
     say(f"mean {number(content['mean'])}, standard deviation {number(content['std'])}")
     if len(mean) > 1:
         say(f"of the channels: {', '.join(map(number, mean))}; {', '.join(map(number, deviation))}")
-    say(f"source {loaded.source}")
+    say(f"source {loaded.source}", *loaded.notes)
     if entry:
         say(f"sha256 {entry.sha256}", f"file {content['path']}, {_size(content['bytes'])}")
     if classes := content["classes"]:
-        shown = list(classes.items())[:30]
         tests = content["classes_test"] or {}
-        rows = [(name, str(count), str(tests.get(name, "–"))) for name, count in shown]
-        say(table(f"{len(classes)} classes", ("class", "samples", "to test on"), rows))
+        rows = [(name, str(count), str(tests.get(name, "–"))) for name, count in classes.items()]
+        say(table(f"{len(classes)} classes", ("class", "samples", "to test on"), rows, limit=30))
 
 
-def _moments(loaded: datasets.Data) -> tuple[list[float], list[float]]:
+def _moments(loaded: Data) -> tuple[list[float], list[float]]:
     """Mean and standard deviation of each channel; empty lists where there are no images."""
     if loaded.image_shape is None:
         return [], []
+    import numpy as np
+
     channels = loaded.X.reshape(-1, loaded.image_shape[2])
     return channels.mean(axis=0, dtype=np.float64).tolist(), channels.std(axis=0, dtype=np.float64).tolist()
 
@@ -139,6 +157,8 @@ def _moments(loaded: datasets.Data) -> tuple[list[float], list[float]]:
 def _counts(labels: Any) -> dict[str, int] | None:
     if labels is None:
         return None
+    import numpy as np
+
     names, counts = np.unique(labels, return_counts=True)
     return {str(name): int(count) for name, count in zip(names, counts, strict=True)}
 

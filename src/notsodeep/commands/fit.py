@@ -6,24 +6,30 @@ import time
 from pathlib import Path
 from typing import Annotated, Any
 
-import numpy as np
 import typer
 
-from notsodeep import data
-from notsodeep.checks import InputError, choice, require_finite
-from notsodeep.commands.console import (
+from notsodeep.commands.console import emit, new_file, number, progress, say, say_lines
+from notsodeep.commands.options import (
     DATA,
+    ActivationName,
+    Bias,
+    Cell,
+    Force,
+    Ignore,
+    Input,
     Json,
+    KindName,
+    Label,
     Limit,
-    emit,
-    new_file,
-    number,
+    Normalize,
+    Param,
+    Recurrent,
+    kind_called,
     parse_activation,
-    progress,
-    say,
-    wrapped,
+    read,
+    rows_line,
 )
-from notsodeep.models import load_model
+from notsodeep.errors import InputError, choice
 
 TASKS = ("classify", "regress")
 
@@ -32,20 +38,21 @@ def fit(
     source: Annotated[str, typer.Argument(metavar="DATA", help=DATA)],
     out: Annotated[Path, typer.Option(help="The .npz file to write the fitted machine to.")],
     task: Annotated[str, typer.Option(help="classify or regress.")] = "classify",
-    activation: Annotated[str, typer.Option(help="φ by name.")] = "normalized_relu",
-    param: Annotated[list[str] | None, typer.Option(help="A parameter of φ, as name=value; repeat.")] = None,
-    recurrent: Annotated[float, typer.Option(help="Variance σ_a² of the recurrent weights.")] = 0.25,
-    input: Annotated[float, typer.Option(help="Variance σ_b² of the input weights.")] = 0.25,
-    bias: Annotated[float, typer.Option(help="Variance σ_0² of the bias.")] = 0.5,
-    kind: Annotated[str, typer.Option(help="ck, nngp, ntk, ntk_frozen_input or ntk_injected.")] = "ntk_injected",
-    cell: Annotated[
-        Path | None, typer.Option(help="A file of a cell of several layers, in place of φ and its variances.")
-    ] = None,
+    activation: ActivationName = "normalized_relu",
+    param: Param = None,
+    recurrent: Recurrent = 0.25,
+    input: Input = 0.25,
+    bias: Bias = 0.5,
+    cell: Cell = None,
+    kind: KindName = "ntk_injected",
+    label: Label = None,
+    ignore: Ignore = None,
+    limit: Limit = None,
+    normalize: Normalize = "unit",
     ridge: Annotated[str, typer.Option(help="A number, numbers to choose from (0.001,0.1,1), loo or gcv.")] = "0.001",
     optimize: Annotated[
         str | None, typer.Option(help="Find variances and ridge by marginal_likelihood or leave_one_out.")
     ] = None,
-    normalize: Annotated[str, typer.Option(help="Rows: unit norm (unit), centred and scaled (center), none.")] = "unit",
     dtype: Annotated[str | None, typer.Option(help="float64 or float32; that of the data by default.")] = None,
     solver: Annotated[str, typer.Option(help="auto (says why), cholesky, cg, nystrom or out_of_core.")] = "auto",
     directory: Annotated[
@@ -54,41 +61,46 @@ def fit(
     scheduler: Annotated[
         str | None, typer.Option(help="Compute the tiles of the kernel on this Dask cluster, tcp://host:port.")
     ] = None,
-    limit: Limit = None,
     test_share: Annotated[float, typer.Option(help="Share of the samples held out, when there is no test part.")] = 0.0,
     seed: Annotated[int, typer.Option(help="Of the samples drawn and of those held out.")] = 0,
-    force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
+    force: Force = False,
     json: Json = False,
 ) -> None:
     """Fit a kernel machine and write it to a file."""
     from notsodeep.learn import DEQKernelClassifier, DEQKernelRegressor
     from notsodeep.learn.persistence import save
+    from notsodeep.models import DEQ, load_model
     from notsodeep.solvers.shorthand import solver_with
 
     choice(task, TASKS, "task")
     if out.suffix.lower() != ".npz":
         raise InputError(f"out={str(out)!r} must end in .npz")
+    kind = kind_called(kind)
+    model: Any = None if cell is None else load_model(cell)
+    phi: Any = parse_activation(activation, param)
+    if isinstance(model, DEQ):  # the estimators take a cell of several layers as such, and a DEQ as its parts
+        phi, recurrent, input, bias, model = model.activation, model.recurrent, model.input, model.bias, None
     machine = (DEQKernelClassifier if task == "classify" else DEQKernelRegressor)(
-        parse_activation(activation, param or []),
+        phi,
         recurrent,
         input,
         bias,
         kind,
         ridge=_ridge(ridge),
-        normalize=normalize,
+        normalize=normalize or "unit",
         dtype=dtype,
         solver=solver_with(solver, directory=directory, client=scheduler),
         progress=False,
-        cell=None if cell is None else load_model(cell),
+        cell=model,
         optimize=optimize,
     )
     new_file(out, force=force)
-    loaded = data.subsample(data.load(source), limit, seed)
+    loaded = read(source, label, ignore, limit, seed)
     if not 0 <= test_share < 1:
         raise InputError(f"test_share={test_share!r} must lie between 0 and 1")
     if loaded.X_test is None and test_share:
         loaded = loaded.split(test_share, seed=seed)
-    y = labels_for(task, loaded.labels, loaded.name)
+    y = labels_for(task, loaded.labelled().labels, loaded.name)
     began = time.perf_counter()
     with progress(f"{kind} machine on {len(loaded.X)} samples", quiet=json) as report:
         machine.set_params(progress=report).fit(loaded.X, y)
@@ -103,25 +115,32 @@ def fit(
     if json:
         emit(summary)
     else:
-        _print(machine, summary)
+        _print(machine, loaded, summary)
 
 
 _SCORE = {"classify": "test_accuracy", "regress": "test_r2"}
 
 
 def labels_for(task: str, labels: Any, name: str) -> Any:
-    """Labels as numbers for regression, as classes otherwise."""
-    if labels is None:
-        raise InputError(f"data={name!r} has no labels; pass a .npz with X and y, or a .csv with a label column")
-    if task == "regress":
-        try:
-            values = np.asarray(labels, dtype=np.float64)
-        except ValueError:
+    """Labels as numbers for regression, as classes otherwise; a table holds both as text."""
+    import numpy as np
+
+    from notsodeep.checks import require_finite
+
+    try:
+        values = np.asarray(labels, dtype=np.float64)
+    except ValueError:
+        if task == "regress":
             raise InputError(f"data={name!r} has labels that are no numbers; use --task classify") from None
-        require_finite(values, "y")
+        return labels
+    require_finite(values, "y")
+    if task == "regress":
         return values
-    if np.asarray(labels).dtype.kind == "f" and np.any(labels != np.round(labels)):
-        raise InputError(f"data={name!r} has labels that are not whole numbers; use --task regress")
+    fractions = values[values != np.round(values)]
+    if fractions.size:
+        raise InputError(
+            f"data={name!r} has labels that are not whole numbers ({fractions[0]:g} for one); use --task regress"
+        )
     return labels
 
 
@@ -141,6 +160,8 @@ def _facts(machine: Any) -> dict[str, Any]:
         "model": machine.model_.to_dict(),
         "kind": machine.kind,
         "preparation": str(machine.preparation_),
+        "normalize": machine.preparation_.mode,
+        "rows": str(machine.preparation_),
         "samples": len(machine.X_fit_),
         "features": int(machine.n_features_in_),
         "ridge": machine.ridge_,
@@ -160,11 +181,11 @@ def _facts(machine: Any) -> dict[str, Any]:
     return facts
 
 
-def _print(machine: Any, summary: dict[str, Any]) -> None:
+def _print(machine: Any, loaded: Any, summary: dict[str, Any]) -> None:
     lines = [
         ("machine", f"{summary['kind']} of {machine.model_}, ridge {number(summary['ridge'])}"),
         ("data", f"{summary['data']}: {summary['samples']} distinct samples × {summary['features']} features"),
-        ("rows", summary["preparation"]),
+        *rows_line(loaded, summary["preparation"]),
         *([("tuned", str(machine.tuning_))] if machine.tuning_ else []),
         ("solver", f"{summary['solver']}: {summary['reason']}"),
         (
@@ -180,6 +201,5 @@ def _print(machine: Any, summary: dict[str, Any]) -> None:
     for key, name in (("test_accuracy", "accuracy"), ("test_r2", "R²")):
         if key in summary:
             lines.append(("test", f"{name} {summary[key]:.4f} on {summary['test_samples']} samples"))
-    for label, text in lines:
-        say(*wrapped(label, text))
+    say_lines(lines)
     say(f"written    {summary['out']}")

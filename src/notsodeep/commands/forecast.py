@@ -4,41 +4,73 @@ from __future__ import annotations
 
 import warnings
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-import numpy as np
 import typer
 
-from notsodeep import data as datasets
-from notsodeep.checks import AssumptionWarning, InputError
-from notsodeep.commands.console import DATA, Json, Limit, emit, number, parse_activation, progress, say, table, wrapped
-from notsodeep.highdim import Forecast, load_mixture
-from notsodeep.highdim import forecast as predict
-from notsodeep.models import DEQ, load_model
+from notsodeep.commands.console import emit, number, progress, say, say_lines, table, wrapped
+from notsodeep.commands.fit import labels_for
+from notsodeep.commands.options import (
+    DATA,
+    ActivationName,
+    Bias,
+    Cell,
+    Ignore,
+    Input,
+    Json,
+    KindName,
+    Label,
+    Limit,
+    Normalize,
+    OldModel,
+    Param,
+    Recurrent,
+    described,
+    kind_called,
+    read,
+    rows_line,
+)
+from notsodeep.errors import AssumptionWarning, InputError
+
+if TYPE_CHECKING:
+    from notsodeep.highdim import Forecast
 
 _MIXTURE = "A JSON file with means, covariances (each a number, a diagonal or a matrix) and proportions."
 
 
 def forecast(
     mixture: Annotated[Path | None, typer.Option(help=_MIXTURE)] = None,
-    data: Annotated[str | None, typer.Option(help=f"In its place, labelled data to estimate it from: {DATA}")] = None,
-    n: Annotated[list[int] | None, typer.Option("--n", help="Number of training samples; repeat for a curve.")] = None,
-    ridge: Annotated[list[str] | None, typer.Option(help="Ridge, or best; repeat for a curve.")] = None,
-    activation: Annotated[str, typer.Option(help="φ by name.")] = "relu",
-    param: Annotated[list[str] | None, typer.Option(help="A parameter of φ, as name=value; repeat.")] = None,
-    recurrent: Annotated[float, typer.Option(help="Variance σ_a² of the recurrent weights.")] = 0.2,
-    input: Annotated[float, typer.Option(help="Variance σ_b² of the input weights.")] = 0.8,
-    model: Annotated[
-        Path | None, typer.Option("--model", "--cell", help="A model file in place of the four options above.")
+    data: Annotated[
+        str | None,
+        typer.Option(
+            help=f"In its place, labelled data to estimate it from: {DATA}", rich_help_panel="The data", metavar="DATA"
+        ),
     ] = None,
-    kind: Annotated[str, typer.Option(help="ck, nngp, ntk, ntk_frozen_input or ntk_injected.")] = "ck",
+    n: Annotated[
+        list[int] | None, typer.Option("--n", metavar="COUNT", help="Number of training samples; repeat for a curve.")
+    ] = None,
+    ridge: Annotated[
+        list[str] | None, typer.Option(help="Ridge, or best; repeat for a curve.", metavar="NUMBER")
+    ] = None,
+    activation: ActivationName = "relu",
+    param: Param = None,
+    recurrent: Recurrent = 0.2,
+    input: Input = 0.8,
+    bias: Bias = 0.0,
+    cell: Cell = None,
+    model: OldModel = None,
+    kind: KindName = "ck",
+    label: Label = None,
+    ignore: Ignore = None,
+    limit: Limit = None,
+    normalize: Normalize = None,
     width: Annotated[
-        list[int] | None, typer.Option(help="Readout of a random network of this width; repeat for each hidden layer.")
+        list[int] | None,
+        typer.Option(help="Readout of a random network of this width; repeat for each hidden layer.", metavar="COUNT"),
     ] = None,
     covariance: Annotated[
         str, typer.Option(help="How data gives covariances: ledoit-wolf, oas or spectrum.")
     ] = "ledoit-wolf",
-    limit: Limit = None,
     json: Json = False,
 ) -> None:
     """Predict the accuracy of kernel ridge classification, without training and without the kernel matrix.
@@ -46,9 +78,17 @@ def forecast(
     The data is a Gaussian mixture in a file, or labelled samples from which one is estimated; samples are centred and
     scaled to mean ‖x‖² = 1 first, and a part of them is held out to check the forecast.
     """
+    import numpy as np
+
+    from notsodeep.data import Preparation
+    from notsodeep.highdim import forecast as predict
+    from notsodeep.highdim import load_mixture
+
     if (mixture is None) == (data is None):
         raise InputError("pass either --mixture file.json or --data")
-    network: Any = load_model(model) if model else DEQ(parse_activation(activation, param or []), recurrent, input)
+    network = described(activation, param, recurrent, input, bias, cell, model)
+    kind = kind_called(kind)
+    lines: list[tuple[str, str]] = [("data", str(mixture or data))]
     options: dict[str, Any] = {"ridge": _ridges(ridge or ["best"]), "kind": kind}
     if width:
         options["width"] = width[0] if len(width) == 1 else width
@@ -56,13 +96,18 @@ def forecast(
         if not n:
             raise InputError("n is missing; pass --n, the number of training samples")
         options["mixture"] = load_mixture(mixture)
-        text = f"{options['mixture'].classes} classes × {options['mixture'].p} features"
+        if normalize is not None:
+            raise InputError(f"normalize={normalize!r} is for rows of data; a mixture is used as it is")
+        lines.append(("", f"{options['mixture'].classes} classes × {options['mixture'].p} features"))
+        rows = None
     else:
-        loaded = datasets.subsample(datasets.load(str(data)), limit)
-        if loaded.labels is None:
-            raise InputError(f"data={data!r} has no labels; pass a file with X and y")
-        options |= {"X": datasets.prepare(loaded.X), "y": loaded.labels, "covariance": covariance}
-        text = f"{len(loaded.X)} samples × {options['X'].shape[1]} features, centred and scaled to mean ‖x‖² = 1"
+        loaded = read(str(data), label, ignore, limit).labelled()
+        labels_for("classify", loaded.labels, loaded.name)
+        X = loaded.X.astype(np.float64)
+        preparation = Preparation.of(X, normalize or "center")
+        rows = str(preparation)
+        options |= {"X": preparation(X), "y": loaded.labels, "covariance": covariance}
+        lines += [("", f"{len(X)} samples × {X.shape[1]} features"), *rows_line(loaded, rows)]
     sizes: Any = None if not n else n[0] if len(n) == 1 else np.array(n)
     if np.ndim(options["ridge"]) and np.ndim(sizes):
         sizes = sizes[:, None]
@@ -70,10 +115,18 @@ def forecast(
         warnings.simplefilter("ignore", AssumptionWarning)  # the reasons are printed below
         found = predict(network, n=sizes, **options)
     if json:
-        emit({"model": network.to_dict(), "source": str(mixture or data), "width": width, **found.to_dict()})
+        emit(
+            {
+                "model": network.to_dict(),
+                "source": str(mixture or data),
+                "rows": rows,
+                "width": width,
+                **found.to_dict(),
+            }
+        )
         return
     of_width = f"readout at width {' × '.join(map(str, width))}" if width else kind
-    say(*wrapped("network", f"{network}, {of_width}"), *wrapped("data", str(mixture or data)), *wrapped("", text))
+    say_lines([("network", f"{network}, {of_width}"), *lines])
     c = found.weights
     say(f"numbers    c1 = {number(c.c1)}, c2 = {number(c.c2)}, c3 = {number(c.c3)}, d = {number(c.d)}", "")
     _points(found) if np.ndim(found.accuracy) else _one(found)
@@ -84,6 +137,8 @@ def forecast(
 
 
 def _ridges(texts: list[str]) -> Any:
+    import numpy as np
+
     if texts == ["best"]:
         return "best"
     try:
@@ -98,6 +153,8 @@ def _percent(share: float) -> str:
 
 
 def _one(found: Forecast) -> None:
+    import numpy as np
+
     say(f"training   n = {found.n}, ridge = {number(found.ridge)}")
     say(f"accuracy   {_percent(found.accuracy)} of new samples, {_percent(found.train_accuracy)} of those trained on")
     rows = []
@@ -107,10 +164,12 @@ def _one(found: Forecast) -> None:
         mistaken = f"{found.classes[np.argmax(others)]} ({_percent(others.max())})"
         row = (str(name), number(found.proportions[a]), _percent(found.per_class[a]), f"{mean:.3f} ± {deviation:.3f}")
         rows.append((*row, mistaken))
-    say(table("", ("class", "share", "accuracy", "its own score", "mistaken most often for"), rows))
+    say(table("", ("class", "share", "accuracy", "its own score", "mistaken most often for"), rows, limit=30))
 
 
 def _points(found: Forecast) -> None:
+    import numpy as np
+
     rows = [
         (f"{n}", number(ridge), _percent(accuracy), _percent(train))
         for n, ridge, accuracy, train in zip(

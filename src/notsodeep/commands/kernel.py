@@ -9,37 +9,55 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
-import numpy as np
 import typer
 
-from notsodeep import data, files
-from notsodeep.checks import InputError
-from notsodeep.commands.console import DATA, Json, Limit, emit, new_file, parse_activation, progress, say, wrapped
-from notsodeep.models import DEQ, load_model
-from notsodeep.resources import available_memory, readable
-from notsodeep.scale import verify as check
-from notsodeep.scale.distributed import connected
+from notsodeep import files
+from notsodeep.commands.console import emit, new_file, progress, say, say_lines, wrapped
+from notsodeep.commands.options import (
+    DATA,
+    ActivationName,
+    Bias,
+    Cell,
+    Ignore,
+    Input,
+    Json,
+    KindName,
+    Label,
+    Limit,
+    Normalize,
+    OldModel,
+    Param,
+    Recurrent,
+    described,
+    flag,
+    kind_called,
+    read,
+    rows_line,
+)
+from notsodeep.errors import InputError
 
 
 def kernel(
     source: Annotated[str, typer.Argument(metavar="DATA", help=DATA)],
     out: Annotated[Path, typer.Option(help="The .npy file to write, or a .zarr directory to write tile by tile.")],
-    activation: Annotated[str, typer.Option(help="φ by name.")] = "relu",
-    param: Annotated[list[str] | None, typer.Option(help="A parameter of φ, as name=value; repeat.")] = None,
-    recurrent: Annotated[float, typer.Option(help="Variance σ_a² of the recurrent weights.")] = 0.2,
-    input: Annotated[float, typer.Option(help="Variance σ_b² of the input weights.")] = 0.8,
-    bias: Annotated[float, typer.Option(help="σ_0²")] = 0.0,
-    model: Annotated[
-        Path | None, typer.Option("--model", "--cell", help="A model file in place of the five options above.")
-    ] = None,
-    kind: Annotated[str, typer.Option(help="ck, nngp, ntk, ntk_frozen_input or ntk_injected.")] = "ck",
-    dtype: Annotated[str, typer.Option(help="float64 or float32.")] = "float64",
+    activation: ActivationName = "relu",
+    param: Param = None,
+    recurrent: Recurrent = 0.2,
+    input: Input = 0.8,
+    bias: Bias = 0.0,
+    cell: Cell = None,
+    model: OldModel = None,
+    kind: KindName = "ck",
+    label: Label = None,
+    ignore: Ignore = None,
     limit: Limit = None,
+    normalize: Normalize = "none",
+    dtype: Annotated[str, typer.Option(help="float64 or float32.")] = "float64",
     tile: Annotated[int | None, typer.Option(help="Side of a tile of a .zarr directory; about 2048.")] = None,
     scheduler: Annotated[
         str | None, typer.Option(help="Compute the tiles on this Dask cluster, tcp://host:port.")
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace an existing .npy file.")] = False,
+    force: Annotated[bool, flag("--force", help="Replace an existing .npy file.")] = False,
     json: Json = False,
 ) -> None:
     """Write the exact infinite-width kernel matrix of a data set.
@@ -47,18 +65,27 @@ def kernel(
     A .zarr directory is written tile by tile and need not fit in memory. If the command is killed, the same command
     continues; damaged tiles are computed again, and a directory of another kernel is refused.
     """
+    import numpy as np
+
+    from notsodeep.data import Preparation
+    from notsodeep.scale.distributed import connected
+
     suffix = out.suffix.lower()
     if suffix not in (".npy", ".zarr"):
         raise InputError(f"out={str(out)!r} must end in .npy or .zarr")
-    network: Any = (
-        load_model(model) if model else DEQ(parse_activation(activation, param or []), recurrent, input, bias)
-    )
+    network = described(activation, param, recurrent, input, bias, cell, model)
+    kind = kind_called(kind)
     summary: dict[str, Any] = {"out": str(out), "model": network.to_dict(), "kind": kind}
+    facts: list[tuple[str, str]] = []
 
     def compute(write: Callable[..., Any]) -> Any:
-        X = data.subsample(data.load(source), limit).X
-        with progress(f"{kind} of {len(X)} samples", quiet=json) as report:
-            return write(X, kind=kind, dtype=dtype, progress=report)
+        loaded = read(source, label, ignore, limit)
+        preparation = Preparation.of(loaded.X, normalize or "none")
+        summary.update(data=loaded.name, normalize=preparation.mode, rows=str(preparation))
+        facts.extend([("data", f"{loaded.name}: {len(loaded.X)} samples × {loaded.X.shape[1]} features")])
+        facts.extend(rows_line(loaded, summary["rows"]))
+        with progress(f"{kind} of {len(loaded.X)} samples", quiet=json) as report:
+            return write(preparation(loaded.X), kind=kind, dtype=dtype, progress=report)
 
     if suffix == ".zarr":
         if force:
@@ -79,7 +106,8 @@ def kernel(
     if json:
         emit({**summary, "shape": list(matrix.shape), "dtype": str(matrix.dtype), "trace": trace})
     else:
-        say(*wrapped(None, f"{kind} of {network}"))
+        say(*wrapped("kernel", f"{kind} of {network}"))
+        say_lines(facts)
         say(f"{out}: {matrix.shape[0]} × {matrix.shape[1]} {matrix.dtype}")
         if "tiles" in summary:
             say(_tiles(total, there))
@@ -87,6 +115,8 @@ def kernel(
 
 def _in_memory(network: Any, out: Path, X: Any, *, dtype: str, **options: Any) -> Any:
     """The matrix, if there is room for it."""
+    from notsodeep.resources import available_memory, readable
+
     size = len(X) ** 2 * (4 if dtype == "float32" else 8)
     for free, place in ((available_memory(), "memory"), (shutil.disk_usage(out.parent).free, "disk")):
         if size > free:
@@ -114,12 +144,14 @@ def verify(
     json: Json = False,
 ) -> None:
     """Check every tile of a kernel on disk; the command that wrote it computes damaged ones again, and only those."""
+    from notsodeep.scale import verify as check
+
     with progress(f"verify {store}", quiet=json) as report:
         found = check(store, progress=report)
     if json:
         emit({**asdict(found), "sound": found.sound})
     else:
         lines = [f"{word}: tile {tile}" for word in ("missing", "damaged") for tile in getattr(found, word)]
-        say(str(found), *lines[:20], *([f"and {len(lines) - 20} more"] if len(lines) > 20 else []))
+        say(str(found), *lines[:20], *([f"… {len(lines) - 20} more"] if len(lines) > 20 else []))
     if not found.sound:
         raise typer.Exit(1)

@@ -2,30 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
-import numpy as np
 import typer
 
-from notsodeep import data as datasets
-from notsodeep.checks import InputError, choice
-from notsodeep.commands.console import (
+from notsodeep.commands.console import emit, progress, say, say_lines, table, wrapped, wrapped_reason
+from notsodeep.commands.options import (
     DATA,
+    ActivationName,
+    Bias,
+    Cell,
+    Ignore,
+    Input,
     Json,
+    KindName,
+    Label,
     Limit,
-    emit,
-    parse_activation,
-    progress,
-    say,
-    table,
-    wrapped,
-    wrapped_reason,
+    Normalize,
+    Param,
+    Recurrent,
+    described,
+    flag,
+    kind_called,
+    read,
+    rows_line,
 )
-from notsodeep.matching import match as design
-from notsodeep.models import DEQ, load_model
-from notsodeep.study import Study, closer_network
+from notsodeep.errors import InputError, choice
 
 _REPORT_HELP = (
     "Write a page, pictures, numbers and the network into this directory. An earlier report there is replaced; "
@@ -34,25 +38,19 @@ _REPORT_HELP = (
 
 
 def match(
-    activation: Annotated[
-        str, typer.Option(help="Activation φ: relu, tanh, gelu, … (a misspelt name lists all).")
-    ] = "relu",
-    param: Annotated[list[str] | None, typer.Option(help="A parameter of φ, as name=value; repeat.")] = None,
-    recurrent: Annotated[float, typer.Option(help="Variance σ_a² of the recurrent weights.")] = 0.2,
-    input: Annotated[float, typer.Option(help="Variance σ_b² of the input weights.")] = 0.8,
-    cell: Annotated[
-        Path | None, typer.Option(help="A model file (a cell of several layers, say) in place of the four above.")
-    ] = None,
-    data: Annotated[str | None, typer.Option(help=DATA)] = None,
+    activation: ActivationName = "relu",
+    param: Param = None,
+    recurrent: Recurrent = 0.2,
+    input: Input = 0.8,
+    bias: Bias = 0.0,
+    cell: Cell = None,
+    kind: KindName = "ck",
+    data: Annotated[str | None, typer.Option(help=DATA, rich_help_panel="The data", metavar="DATA")] = None,
+    label: Label = None,
+    ignore: Ignore = None,
     limit: Limit = 2000,
+    normalize: Normalize = None,
     tau0: Annotated[float, typer.Option(help="Root mean square of ‖x‖, when there is no data.")] = 1.0,
-    kind: Annotated[
-        str, typer.Option(help="The kernel to match: ck, ntk, nngp, ntk_frozen_input or ntk_injected.")
-    ] = "ck",
-    family: Annotated[
-        str | None, typer.Option(help="Activations of the explicit network; automatic when absent.")
-    ] = None,
-    depth: Annotated[int | None, typer.Option(help="Its number of hidden layers; automatic when absent.")] = None,
     on: Annotated[
         str,
         typer.Option(help="mixture: equal numbers in high dimension; sphere: one layer, exact for rows of equal norm."),
@@ -60,68 +58,83 @@ def match(
     kinks: Annotated[
         int | None, typer.Option(help="On a sphere: a piecewise-linear activation with at most so many kinks.")
     ] = None,
-    bias: Annotated[float, typer.Option(help="Variance σ_0² of the bias; on a sphere only.")] = 0.0,
+    family: Annotated[
+        str | None, typer.Option(help="On a mixture: activations of the explicit network; automatic when absent.")
+    ] = None,
+    depth: Annotated[
+        int | None, typer.Option(help="On a mixture: number of hidden layers; automatic when absent.")
+    ] = None,
     report: Annotated[Path | None, typer.Option(help=_REPORT_HELP)] = None,
     train: Annotated[
-        bool, typer.Option("--train/--no-train", help="With a report on labelled data, also train both networks.")
+        bool, flag("--train/--no-train", help="With a report on labelled data, also train both networks.")
     ] = True,
     json: Json = False,
 ) -> None:
     """Design the shallow explicit network that behaves like a deep equilibrium model."""
-    deq: Any = load_model(cell) if cell else DEQ(parse_activation(activation, param or []), recurrent, input, bias)
-    choice(on, ("mixture", "sphere"), "on")
-    if on == "sphere":
+    import numpy as np
+
+    from notsodeep.data.preparation import NORMALIZATIONS
+    from notsodeep.matching import match as design
+    from notsodeep.study import Study
+
+    deq = described(activation, param, recurrent, input, bias, cell)
+    kind = kind_called(kind)
+    if normalize is not None:
+        choice(normalize, NORMALIZATIONS, "normalize")
+        if data is None:
+            raise InputError(f"normalize={normalize!r} is for rows of data; pass --data too")
+    if choice(on, ("mixture", "sphere"), "on") == "sphere":
         for name, given in (("family", family), ("depth", depth), ("report", report)):
             if given is not None:
                 raise InputError(f"--{name} is for --on mixture; on a sphere there is one layer, printed or --json")
-        _on_sphere(deq, data, limit, tau0, kind, kinks, json)
+        rows = None if data is None else read(data, label, ignore, limit)
+        _on_sphere(deq, rows, normalize or "unit", tau0, kind, kinks, json)
         return
     if kinks is not None:
         raise InputError(f"kinks={kinks} is for --on sphere; use --family piecewise_linear")
-    loaded = None if data is None else datasets.subsample(datasets.load(data), limit)
-    scale = tau0 if loaded is None else 1.0  # the data is scaled to this τ0
+    loaded = None if data is None else read(data, label, ignore, limit)
+    scale = tau0 if loaded is None else 1.0  # the rows are scaled to this τ0
+    if loaded is not None and normalize == "none":
+        scale = float(np.sqrt(np.mean(np.sum(loaded.X.astype(np.float64) ** 2, axis=1))))
+    options: dict[str, Any] = {"normalize": normalize or "center"}
     with progress("designing the explicit network", quiet=json) as step:
         found = design(deq, tau0=scale, kind=kind, family=family, depth=depth)
         if report is None:
-            content = {**Study.of(found, loaded, progress=step).to_dict(), "comparison": None}
+            content = {**Study.of(found, loaded, **options, progress=step).to_dict(), "comparison": None}
         else:
-            written = found.report(report, loaded, train=train, source=data, progress=step)
+            written = found.report(report, loaded, train=train, source=data, **options, progress=step)
             content = written.content
     if json:
         emit({**content, "report": str(report) if report else None})
         return
-    say(*describe(content))
+    say(*describe(content, loaded.notes if loaded else ()))
     if report is not None:
         say(f"picture    {report / 'closeness.png'}")
         say(f"report     {written.page}" + (" (the earlier report was replaced)" if written.replaced else ""))
         say(f"network    {report / 'network.json'}")
 
 
-def _on_sphere(
-    deq: Any, data: str | None, limit: int | None, tau0: float, kind: str, kinks: int | None, json: bool
-) -> None:
-    """One layer for rows of norm τ0, measured on the rows of the data after they are normalised."""
+def _on_sphere(deq: Any, loaded: Any, normalize: str, tau0: float, kind: str, kinks: int | None, json: bool) -> None:
+    """One layer for rows of norm τ0, measured on the rows of the data."""
+    from notsodeep.matching import match as design
+
     with progress("designing the explicit network", quiet=json):
         found = design(deq, tau0=tau0, kind=kind, on="sphere", kinks=kinks)
         content: dict[str, Any] = {"text": str(deq), **found.to_dict(), "data": None}
-        if data is not None:
-            loaded = datasets.subsample(datasets.load(data), limit)
-            X = np.asarray(loaded.X, dtype=np.float64).reshape(len(loaded.X), -1)
-            norms = np.linalg.norm(X, axis=1)
-            X = tau0 * X[norms > 0] / norms[norms > 0, None]
-            content["data"] = {"name": loaded.name, "samples": len(X), "distance": found.distance_on(X)}
+        if loaded is not None:
+            ready = loaded.prepared(normalize)
+            X = ready.X[(ready.X != 0).any(axis=1)] * (1.0 if normalize == "none" else tau0)
+            rows = ready.rows + ("" if tau0 == 1 or normalize == "none" else f", then times τ0 = {tau0:g}")
+            facts = {"name": loaded.name, "samples": len(X), "normalize": normalize, "rows": rows}
+            content["data"] = {**facts, "distance": found.distance_on(X)}
     if json:
         emit(content)
         return
     say(*(line for text in str(found).splitlines() for line in wrapped(None, text)))
-    if content["data"]:
-        facts = content["data"]
-        say(
-            *wrapped(
-                "data",
-                f"{facts['name']}, {facts['samples']} rows of norm {tau0:g}: kernels differ by "
-                f"{facts['distance']:.1e} in the spectral norm, relatively",
-            )
+    if facts := content["data"]:
+        distance = f"kernels differ by {facts['distance']:.1e} in the spectral norm, relatively"
+        say_lines(
+            [("data", f"{facts['name']}, {facts['samples']} rows: {distance}"), *rows_line(loaded, facts["rows"])]
         )
 
 
@@ -138,8 +151,10 @@ def _forecast(content: Mapping[str, Any]) -> str:
     return f"{best['implicit']} accuracy with the implicit kernel, {best['explicit']} with the explicit one, n = {n}"
 
 
-def describe(content: Mapping[str, Any]) -> list[Any]:
+def describe(content: Mapping[str, Any], notes: Sequence[str] = ()) -> list[Any]:
     """What `match` found, as text and tables to print, from the numbers it writes to ``match.json``."""
+    from notsodeep.study import closer_network
+
     facts, found = content["data"], content["match"]
     depth = found["depth"]
     rows = [
@@ -156,11 +171,8 @@ def describe(content: Mapping[str, Any]) -> list[Any]:
         f"explicit   {depth} hidden layer{'s' if depth > 1 else ''}",
         *(f"           σ{k}(x) = {formula}" for k, formula in enumerate(content["formulas"], 1)),
         *wrapped("data", f"{facts['name']}: {facts['samples']} samples × {facts['features']} features"),
-        *(
-            [f"           centred, and scaled to mean ‖x‖² = τ0², τ0 = {found['tau0']:.6g}"]
-            if facts["prepared"]
-            else []
-        ),
+        *(line for note in notes for line in wrapped("", note)),
+        *(wrapped("rows", facts.get("rows", "centred and scaled")) if facts["prepared"] else []),
         "",
         table(f"{found['kind']} coefficients", ("", "implicit", "explicit", "relative error"), rows),
         *wrapped("match", f"{verdict}; {limit}, these differ by {_percent(content['closeness'][0]['error'])}"),

@@ -9,26 +9,31 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
-import numpy as np
 import typer
 
-from notsodeep import data, files
-from notsodeep.checks import InputError
-from notsodeep.commands.console import DATA, Json, Limit, emit, new_file, progress, say, wrapped
+from notsodeep import files
+from notsodeep.commands.console import emit, new_file, progress, say, say_lines, wrapped
 from notsodeep.commands.fit import labels_for
-from notsodeep.text import cell, printable
+from notsodeep.commands.options import DATA, Force, Ignore, Json, Label, Limit, flag, read, rows_line
+from notsodeep.errors import InputError
+from notsodeep.text import cell, listed, printable
 
 
 def predict(
     model: Annotated[Path, typer.Argument(metavar="MODEL", help="The .npz file that `notsodeep fit` wrote.")],
     source: Annotated[str, typer.Argument(metavar="DATA", help=DATA)],
     out: Annotated[Path | None, typer.Option(help="Write predictions to this .csv file.")] = None,
-    proba: Annotated[bool, typer.Option("--proba", help="Also the probability of each class.")] = False,
+    proba: Annotated[bool, flag("--proba", help="Also the probability of each class.")] = False,
+    label: Label = None,
+    ignore: Ignore = None,
     limit: Limit = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
+    force: Force = False,
     json: Json = False,
 ) -> None:
     """Predict the test part of a data set, or all samples where it has none."""
+    import numpy as np
+
+    from notsodeep.data import subsample
     from notsodeep.learn import load
 
     machine = load(model)
@@ -40,13 +45,13 @@ def predict(
         if out.suffix.lower() != ".csv":
             raise InputError(f"out={str(out)!r} must end in .csv")
         new_file(out, force=force)
-    loaded = data.load(source)
+    loaded = read(source, label, ignore)
     part = "all samples" if loaded.X_test is None else "test part"
-    chosen = data.subsample(loaded.test or loaded, limit)
+    chosen = subsample(loaded.test or loaded, limit)
     if chosen.X.shape[1] != machine.n_features_in_:
         raise InputError(
             f"data={source!r} has {chosen.X.shape[1]} features a sample, but {str(model)!r} was fitted to "
-            f"{machine.n_features_in_}"
+            f"{machine.n_features_in_}; name the columns that are no features (--label, --ignore)"
         )
     began = time.perf_counter()
     with progress(f"predicting {len(chosen.X)} samples", quiet=json) as report:
@@ -58,6 +63,7 @@ def predict(
         "data": loaded.name,
         "part": part,
         "samples": len(chosen.X),
+        "rows": str(machine.preparation_),
         "seconds": time.perf_counter() - began,
         **_scores(machine, answers, chosen),
         "out": None if out is None else str(out),
@@ -71,20 +77,22 @@ def predict(
         emit({**summary, **shown})
         return
     say(f"{loaded.name}, {part}: {summary['samples']} samples in {summary['seconds']:.1f} s")
+    say_lines(rows_line(loaded, f"{summary['rows']}, as in the fit"))
     for name in ("accuracy", "r2"):
         if name in summary:
             say(*wrapped(None, _described(name, summary)))
     if out is not None:
         say(f"predictions in {out}")
     else:
-        listed = ", ".join(str(answer) for answer in answers[:10])
-        say(*wrapped(None, f"predictions: {listed}{', …' if len(answers) > 10 else ''} (--out FILE.csv for all)"))
+        say(*wrapped(None, f"predictions: {listed(answers)} (--out FILE.csv for all)"))
 
 
 def _scores(machine: Any, answers: Any, chosen: Any) -> dict[str, Any]:
     """Accuracy or R² if the samples have labels, also for the samples that were not in the fit."""
     if chosen.labels is None:
         return {}
+    import numpy as np
+
     score: Callable[[Any, Any], float]
     if hasattr(machine, "classes_"):
         name, score, labels = "accuracy", _accuracy, chosen.labels
@@ -117,11 +125,15 @@ def _described(name: str, summary: Mapping[str, Any]) -> str:
 
 
 def _accuracy(labels: Any, answers: Any) -> float:
+    import numpy as np
+
     return float(np.mean(same_labels(answers, labels)))
 
 
 def same_labels(first: Any, second: Any) -> Any:
     """Which labels agree: as numbers where all of them are numbers ("1", 1 and 1.0 are one class), else as text."""
+    import numpy as np
+
     try:
         return np.asarray(first, dtype=np.float64) == np.asarray(second, dtype=np.float64)
     except ValueError:

@@ -7,15 +7,18 @@ from typing import Annotated, Any
 
 import typer
 
-from notsodeep.checks import InputError
-from notsodeep.commands.console import Json, emit, say, wrapped
+from notsodeep.commands.console import emit, say, wrapped
+from notsodeep.commands.options import Json, flag
+from notsodeep.errors import InputError
 
 _MARGIN = 15
 
 
 def reproduce(
-    names: Annotated[list[str] | None, typer.Argument(help="Entries, such as ling24-fig1; or all.")] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="Small sizes, less than a minute each.")] = False,
+    names: Annotated[
+        list[str] | None, typer.Argument(metavar="NAME…", help="Entries, such as ling24-fig1; or all.")
+    ] = None,
+    quick: Annotated[bool, flag("--quick", help="Small sizes, less than a minute each.")] = False,
     out: Annotated[
         Path | None, typer.Option(help="Where results go; out/papers, or out/papers-quick with --quick.")
     ] = None,
@@ -23,7 +26,7 @@ def reproduce(
         str | None,
         typer.Option(help="Classify these features instead: a data set, or a file with X, y, X_test, y_test."),
     ] = None,
-    list_: Annotated[bool, typer.Option("--list", help="List the entries and stop.")] = False,
+    list_: Annotated[bool, flag("--list", help="List the entries and stop.")] = False,
     json: Json = False,
 ) -> None:
     """Redo figures and tables of the papers: data, a picture and a verdict each. A stopped run is resumed."""
@@ -44,20 +47,20 @@ def reproduce(
     target = out if out is not None else Path("out") / ("papers-quick" if quick else "papers")
     progress = False if json else None
 
-    from notsodeep.papers.run import reproduce, reproduce_all
+    from notsodeep.papers.run import reproduce_all, reproduce_some
 
     if everything:
         if data is not None:
             raise InputError("data goes with single entries, such as ling24-fig3, not with all")
         records = reproduce_all(chosen, target, quick=quick, progress=progress)
     else:
-        records = [reproduce(entry, target, quick=quick, data=data, progress=progress) for entry in chosen]
+        records = reproduce_some(chosen, target, ENTRIES.values(), quick=quick, data=data, progress=progress)
     if json:
         emit(records)
     else:
         for record in records:
             _print(record, target)
-    if everything and not json:
+    if not json:
         say(f"all of it on one page: {target / 'index.html'}")
     failed = [record["name"] for record in records if "error" in record]
     if failed:

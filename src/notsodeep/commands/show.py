@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from notsodeep.activations import Activation
-from notsodeep.checks import InputError
-from notsodeep.commands.console import Json, emit, number, say, table, wrapped_reason
+from notsodeep.commands.console import emit, number, say, table, wrapped_reason
 from notsodeep.commands.match import describe
-from notsodeep.gaussian import moments
-from notsodeep.models import DEQ, ConvDEQ, Explicit, model_from_dict
-from notsodeep.reading import json_file
+from notsodeep.commands.options import Json
+from notsodeep.errors import InputError
+
+if TYPE_CHECKING:
+    from notsodeep.activations import Activation
 
 
 def show(
@@ -21,6 +21,8 @@ def show(
     json: Json = False,
 ) -> None:
     """Print the model, or the match, that a JSON file describes."""
+    from notsodeep.models import DEQ, ConvDEQ, Explicit, model_from_dict
+
     content = _read(file)
     if {"match", "closeness"} <= content.keys():
         if json:
@@ -48,6 +50,8 @@ def show(
 
 
 def _read(file: Path) -> dict[str, Any]:
+    from notsodeep.reading import json_file
+
     if not file.exists():
         raise InputError(f"file={str(file)!r} does not exist")
     try:
@@ -64,6 +68,8 @@ def _read(file: Path) -> dict[str, Any]:
 
 
 def _rows(layers: tuple[Activation, ...]) -> list[tuple[str, ...]]:
+    from notsodeep.gaussian import moments
+
     rows = []
     for k, layer in enumerate(layers, 1):
         m = moments(layer, 1.0)

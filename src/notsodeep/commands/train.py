@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json as json_module
+import math
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,23 +11,47 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
-import numpy as np
 import typer
 
-from notsodeep import data as datasets
-from notsodeep.checks import InputError, choice, count
-from notsodeep.commands.console import DATA, Json, Limit, emit, new_file, parse_activation, progress, say, table
-from notsodeep.matching import match
-from notsodeep.models import DEQ
+from notsodeep.commands.console import emit, new_file, progress, say, say_lines, table
+from notsodeep.commands.fit import labels_for
+from notsodeep.commands.options import (
+    DATA,
+    ActivationName,
+    Bias,
+    Cell,
+    Force,
+    Ignore,
+    Input,
+    Json,
+    Label,
+    Limit,
+    Normalize,
+    Param,
+    Recurrent,
+    described,
+    flag,
+    read,
+    rows_line,
+)
+from notsodeep.errors import InputError, choice
 
 
 def train(
-    data: Annotated[str, typer.Option(help=f"With labels: {DATA}")] = "digits",
+    data: Annotated[
+        str, typer.Option(help=f"With labels: {DATA}", rich_help_panel="The data", metavar="DATA")
+    ] = "digits",
     model: Annotated[str, typer.Option(help="deq, or explicit: the network matched to it.")] = "deq",
-    activation: Annotated[str, typer.Option(help="Activation φ of the DEQ: relu, tanh, gelu, …")] = "relu",
-    param: Annotated[list[str] | None, typer.Option(help="A parameter of φ, as name=value; repeat.")] = None,
-    recurrent: Annotated[float, typer.Option(help="Variance σ_a² of the recurrent weights.")] = 0.2,
-    input: Annotated[float, typer.Option(help="Variance σ_b² of the input weights.")] = 0.8,
+    activation: ActivationName = "relu",
+    param: Param = None,
+    recurrent: Recurrent = 0.2,
+    input: Input = 0.8,
+    bias: Bias = 0.0,
+    cell: Cell = None,
+    label: Label = None,
+    ignore: Ignore = None,
+    limit: Limit = None,
+    normalize: Normalize = "center",
     width: Annotated[int, typer.Option(help="Hidden units.")] = 512,
     epochs: Annotated[int, typer.Option(help="Passes over the training data.")] = 20,
     batch_size: Annotated[int, typer.Option(help="Samples a step.")] = 128,
@@ -36,29 +61,34 @@ def train(
     solver: Annotated[str, typer.Option(help="anderson, picard, broyden or newton.")] = "anderson",
     tol: Annotated[float, typer.Option(help="Relative residual of the equilibrium.")] = 1e-5,
     patience: Annotated[int | None, typer.Option(help="Stop after this many epochs without improvement.")] = None,
-    limit: Limit = None,
     test_share: Annotated[
         float | None, typer.Option(help="Share of the samples held out; when absent, the set's own test part, or 0.25.")
     ] = None,
     checkpoint: Annotated[Path | None, typer.Option(help="Resume from and write this file every epoch.")] = None,
     out: Annotated[Path | None, typer.Option(help="Write the trained network (.safetensors).")] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
-    certify: Annotated[bool, typer.Option("--certify", help="Check Condition 1 of [Ling23] on two classes.")] = False,
+    force: Force = False,
+    certify: Annotated[bool, flag("--certify", help="Check Condition 1 of [Ling23] on two classes.")] = False,
     seed: Annotated[int, typer.Option(help="Of the weights, the split and the order.")] = 0,
     threads: Annotated[int, typer.Option(help="Of PyTorch; small networks are fastest with one.")] = 1,
     json: Json = False,
 ) -> None:
     """Train a network and report loss, accuracy and solver iterations."""
+    import numpy as np
+
     from notsodeep import nn
+    from notsodeep.checks import count
+    from notsodeep.matching import match
 
     _use_threads(count(threads, "threads"))
     choice(model, ("deq", "explicit"), "model")
     if certify and model != "deq":
         raise InputError("certify speaks of the implicit network; use --model deq")
     # held-out samples have no part in the preparation
-    source, names = datasets.subsample(datasets.load(data), limit).split(test_share, seed=seed).prepared().numbered()
+    read_in = read(data, label, ignore, limit).labelled()
+    labels_for("classify", read_in.labels, read_in.name)
+    source, names = read_in.split(test_share, seed=seed).prepared(normalize or "center").numbered()
     X, labels, X_test, labels_test = source.parts
-    plain = DEQ(parse_activation(activation, param or []), recurrent, input)
+    plain = described(activation, param, recurrent, input, bias, cell)
     deq = plain.centered(1.0)  # the match approximates the centred model: both then have nearly the same kernel
     shape = (X.shape[1], width, len(names))
     network: Any
@@ -94,6 +124,7 @@ def train(
         "model": model,
         "description": (deq if model == "deq" else network.explicit).to_dict(),
         "data": source.name,
+        "rows": source.rows,
         "width": width,
         "epochs": [asdict(epoch) for epoch in history.epochs],
         "best": history.best,
@@ -117,6 +148,12 @@ def train(
     shown = history.epochs if len(history.epochs) <= 10 else [*history.epochs[:3], *history.epochs[-7:]]
     columns = ("epoch", "loss", "accuracy", "test loss", "test accuracy", "solver iterations", "seconds")
     say(table(f"{network.deq if model == 'deq' else network.explicit}", columns, [_row(epoch) for epoch in shown]))
+    say_lines(
+        [
+            ("data", f"{source.name}: {len(X)} samples to train on, {len(X_test)} held out"),
+            *rows_line(source, source.rows),
+        ]
+    )
     say(f"test accuracy {100 * accuracy:.2f} % after {len(history.epochs)} epochs" + (f"; saved {out}" if out else ""))
     if certificate is not None:
         say(str(certificate))
@@ -134,7 +171,7 @@ def _later() -> Iterator[None]:
 
 def _finite(value: float) -> float | None:
     """Infinity and nan have no JSON form: null."""
-    return value if np.isfinite(value) else None
+    return value if math.isfinite(value) else None
 
 
 def _row(epoch: Any) -> list[str]:
@@ -160,8 +197,9 @@ def _accuracy(network: Any, X: Any, labels: Any) -> float:
     return float((output.argmax(1).numpy() == labels).mean())
 
 
-def _certify(deq: DEQ, X: Any, labels: Any, width: int, seed: int, limit: int = 200) -> Any:
+def _certify(deq: Any, X: Any, labels: Any, width: int, seed: int, limit: int = 200) -> Any:
     """The certificate of a one-output network on the first two classes, labels ±1."""
+    import numpy as np
     import torch
 
     from notsodeep import nn

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,7 @@ from notsodeep.checks import InputError, nearest
 from notsodeep.data.catalog import CATALOG, Fetched, FetchError, cache_folder, read
 from notsodeep.data.catalog import fetch as _fetch
 from notsodeep.data.dataset import Data, Parts, subsample
-from notsodeep.data.files import ENDINGS, read_path
+from notsodeep.data.files import ENDINGS, Column, read_path
 from notsodeep.data.mixtures import draw_mixture
 from notsodeep.data.preparation import Preparation, center_and_scale, prepare
 from notsodeep.progress import Progress
@@ -37,6 +38,8 @@ NAMES = ("digits", *CATALOG, "gaussian-mixture")
 def load(
     source: str | Path,
     *,
+    label: Column | None = None,
+    ignore: Column | Sequence[Column] = (),
     fetch: bool = True,
     cache: str | Path | None = None,
     progress: Progress = None,
@@ -53,10 +56,15 @@ def load(
         - a ``.npy`` array of samples (n, p) or images (n, P, Q, C);
         - a ``.npz`` archive with ``X`` and, where they exist, ``y``, ``X_test``, ``y_test``;
         - a ``.csv`` (with or without a header line) or ``.parquet`` table of numbers, in which a column called
-          label, target, class or y holds the labels;
+          label, target, class or y holds the labels unless `label` names another one;
         - an IDX file (``train-images-idx3-ubyte``, also ``.gz``); the labels are looked for beside it;
         - a ``.bin`` file of CIFAR-10 records;
         - a folder of either of the last two kinds, which gives a test part as well.
+    label : str or int, optional
+        The column of a table that holds the labels: its name in any case or, if the file has no header line, its
+        number from 1. In a ``.npz`` archive, the name of their array.
+    ignore : str, int or sequence of these
+        Columns of a table to leave out, such as a running number.
     fetch : bool
         Whether a named data set may be downloaded if it is not in the cache.
     cache : path, optional
@@ -76,11 +84,14 @@ def load(
     """
     name, _, settings = str(source).partition(":")
     known = canonical(name)
+    left_out = (ignore,) if isinstance(ignore, str | int) else tuple(ignore)
+    if known is not None and (label is not None or left_out):
+        raise InputError(f"data={str(source)!r} has no columns to name; leave out label and ignore")
     if known == "gaussian-mixture":
         return draw_mixture(settings)
     if known is not None and not settings:
         return _digits() if known == "digits" else read(known, cache=cache, fetch_missing=fetch, progress=progress)
-    loaded = read_path(Path(source))
+    loaded = read_path(Path(source), label, left_out)
     if loaded is None:
         raise InputError(
             f"data={str(source)!r} is not known{nearest(source, NAMES)} "

@@ -15,7 +15,7 @@ from notsodeep.display import card
 
 __all__ = ["Data", "Parts", "subsample"]
 
-_LABELS = "pass a .npz with X and y, or a .csv with a label column"
+_LABELS = "pass a .npz with X and y, or a table and --label COLUMN (label= in Python)"
 _SHARE = 0.25  # default share to hold out if the set has no test part
 
 
@@ -44,6 +44,10 @@ class Data:
         p = P·Q·C; the rows are images read line by line, channels last.
     source : str
         Where the samples came from.
+    notes : tuple of str
+        How a file was read: which column holds the labels, which were left out, whether it has a header line.
+    rows : str
+        How the rows were prepared; empty if they were not.
     """
 
     name: str
@@ -53,6 +57,8 @@ class Data:
     labels_test: NDArray[Any] | None = None
     image_shape: tuple[int, int, int] | None = None
     source: str = ""
+    notes: tuple[str, ...] = ()
+    rows: str = ""
 
     def _repr_html_(self) -> str:
         parts = {"samples": (self.X, self.labels), "test samples": (self.X_test, self.labels_test)}
@@ -85,7 +91,7 @@ class Data:
         """Both parts of labelled data; see :meth:`split`."""
         if self.labels is None or self.X_test is None or self.labels_test is None:
             missing = "labels" if self.labels is None else "labelled test part"
-            raise InputError(f"data={self.name!r} has no {missing}; {_LABELS}")
+            raise InputError(f"data={self.name!r} has no {missing}; {self._advice}")
         return Parts(self.X, self.labels, self.X_test, self.labels_test)
 
     def split(
@@ -151,16 +157,25 @@ class Data:
         """
         learnt = Preparation(mode, *center_and_scale(self.X)) if mode == "center" else Preparation.of(self.X, mode)
         X, *tested = (learnt(part.astype(np.float64)) for part in (self.X, self.X_test) if part is not None)
-        return replace(self, X=X, X_test=tested[0] if tested else None)
+        return replace(self, X=X, X_test=tested[0] if tested else None, rows=str(learnt))
+
+    def labelled(self) -> Data:
+        """The same data; an error if it has no labels."""
+        if self.labels is None:
+            raise InputError(f"data={self.name!r} has no labels; {self._advice}")
+        return self
 
     def numbered(self) -> tuple[Data, NDArray[Any]]:
         """The same with the classes of both parts numbered 0, 1, …, and their names."""
-        if self.labels is None:
-            raise InputError(f"data={self.name!r} has no labels; {_LABELS}")
-        parts = [part for part in (self.labels, self.labels_test) if part is not None]
+        parts = [part for part in (self.labelled().labels, self.labels_test) if part is not None]
         names, numbers = np.unique(np.concatenate(parts), return_inverse=True)
         labels, labels_test = np.split(numbers, [len(self.X)])
         return replace(self, labels=labels, labels_test=None if self.labels_test is None else labels_test), names
+
+    @property
+    def _advice(self) -> str:
+        """What to do without labels."""
+        return "; ".join((*self.notes, _LABELS))
 
     def _rows(self, rows: NDArray[Any]) -> Data:
         """Some of the samples to train on; the test part stays."""

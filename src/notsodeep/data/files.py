@@ -5,24 +5,28 @@ from __future__ import annotations
 import csv
 import re
 from array import array
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from notsodeep.checks import InputError, MissingExtraError, matrix
+from notsodeep.checks import InputError, MissingExtraError, matrix, nearest
 from notsodeep.data.dataset import Data
 from notsodeep.data.formats import cifar_records, idx, pixels
 from notsodeep.extras import need
 from notsodeep.reading import Npz, affordable, content, npy_file, regular
+from notsodeep.text import listed
 
-__all__ = ["ENDINGS", "read_path"]
+__all__ = ["ENDINGS", "Column", "read_path"]
+
+Column: TypeAlias = str | int
 
 ENDINGS = (".npy", ".npz", ".csv", ".parquet", "-idx3-ubyte", "-idx3-ubyte.gz", ".bin")
 _LABEL_COLUMNS = ("label", "labels", "target", "class", "y")
+_COUNTERS = ("id", "index", "row", "unnamed: 0", "")  # names of columns that often count the rows
 _IDX = re.compile(r"[-.]idx\d-[a-z]+(\.gz)?$")
 
 
@@ -31,9 +35,18 @@ class _Arrays(NamedTuple):
     labels: Any = None
     X_test: Any = None
     labels_test: Any = None
+    notes: tuple[str, ...] = ()
 
 
-def read_path(path: Path) -> Data | None:
+class _Columns(NamedTuple):
+    """Columns of a table: the labels, those to leave out, and the others."""
+
+    label: int | None
+    features: list[int]
+    notes: tuple[str, ...]
+
+
+def read_path(path: Path, label: Column | None = None, ignore: Sequence[Column] = ()) -> Data | None:
     """Read a file or a folder; None for an unknown kind of file."""
     reader = _reader(path)
     if reader is None:
@@ -41,7 +54,7 @@ def read_path(path: Path) -> Data | None:
     if not path.exists():
         raise InputError(f"data={str(path)!r} does not exist")
     try:
-        arrays = reader(path)
+        arrays = _named(reader, path, label, ignore)
     except (InputError, MissingExtraError):
         raise
     except UnicodeDecodeError:
@@ -55,15 +68,34 @@ def read_path(path: Path) -> Data | None:
         if (shape_test, X_test.shape[1]) != (image_shape, X.shape[1]):
             raise InputError(f"{path.name} holds samples of two sizes, to train and to test on; pass equal ones")
     labels, labels_test = _labels(arrays.labels, X, path.name), _labels(arrays.labels_test, X_test, path.name)
-    return Data(path.stem, X, labels, X_test, labels_test, image_shape, source=str(path))
+    return Data(path.stem, X, labels, X_test, labels_test, image_shape, source=str(path), notes=arrays.notes)
 
 
-def _reader(path: Path) -> Callable[[Path], _Arrays] | None:
+def _named(reader: Callable[..., _Arrays], path: Path, label: Column | None, ignore: Sequence[Column]) -> _Arrays:
+    """Columns can be named in tables, and the array of labels in an archive."""
+    if reader in (_csv, _parquet):
+        return reader(path, label, ignore)
+    if reader is _npz and not ignore:
+        return _npz(path, "y" if label is None else str(label))
+    if label is not None or ignore:
+        name = f"ignore={ignore[0]!r}" if ignore else f"label={label!r}"
+        raise InputError(f"{name} names a column, but {path.name} has none; columns are in .csv and .parquet files")
+    return reader(path)
+
+
+def _reader(path: Path) -> Callable[..., _Arrays] | None:
     if path.is_dir():
         return _cifar_folder if any(path.glob("data_batch*.bin*")) else _idx_folder
     if _IDX.search(path.name):
         return _idx
-    return {".npy": _npy, ".npz": _npz, ".csv": _csv, ".parquet": _parquet, ".bin": _cifar}.get(path.suffix.lower())
+    readers: dict[str, Callable[..., _Arrays]] = {
+        ".npy": _npy,
+        ".npz": _npz,
+        ".csv": _csv,
+        ".parquet": _parquet,
+        ".bin": _cifar,
+    }
+    return readers.get(path.suffix.lower())
 
 
 def _rows(array: Any, name: str) -> tuple[NDArray[Any], tuple[int, int, int] | None]:
@@ -92,56 +124,107 @@ def _npy(path: Path) -> _Arrays:
     return _Arrays(_double(npy_file(path)))
 
 
-def _npz(path: Path) -> _Arrays:
+def _npz(path: Path, label: str) -> _Arrays:
     with Npz(path) as archive:
-        if "X" not in archive:
-            raise InputError(f"{path.name} has no array called 'X' (it holds {', '.join(archive.names) or 'nothing'})")
+        for name in ("X", *((label,) if label != "y" else ())):
+            if name not in archive:
+                held = listed(archive.names) or "nothing"
+                raise InputError(f"{path.name} has no array called {name!r} (it holds {held})")
         samples, tests = _double(archive["X"]), archive.get("X_test")
-        return _Arrays(samples, archive.get("y"), None if tests is None else _double(tests), archive.get("y_test"))
+        labels, labels_test = archive.get(label), archive.get(f"{label}_test")
+        return _Arrays(samples, labels, None if tests is None else _double(tests), labels_test)
 
 
 def _double(array: NDArray[Any]) -> NDArray[Any]:
     return array.astype(np.float64, copy=False) if array.dtype.kind in "fiub" else array  # others are refused later
 
 
-def _csv(path: Path) -> _Arrays:
+def _csv(path: Path, label: Column | None, ignore: Sequence[Column]) -> _Arrays:
     with regular(path).open(encoding="utf-8-sig", newline="") as file:
         reader = csv.reader(file)
         try:
-            return _table(([cell.strip() for cell in row] for row in reader if row), path)
+            return _table(([cell.strip() for cell in row] for row in reader if row), path, label, ignore)
         except csv.Error as error:
             raise ValueError(f"line {reader.line_num} is not CSV: {error}") from None
 
 
-def _table(rows: Iterator[list[str]], path: Path) -> _Arrays:
+def _table(rows: Iterator[list[str]], path: Path, label: Column | None, ignore: Sequence[Column]) -> _Arrays:
     names = next(rows, None)
     if names is None:
         raise InputError(f"{path.name} is empty; pass at least one sample and one feature")
     has_header = any(name and not _is_number(name) for name in names)  # the first sample may have a missing number
-    label = _label_column(names) if has_header else None
+    columns = _columns(names, path.name, label, ignore, has_header)
     values, labels = array("d"), []
     for record, row in enumerate(rows if has_header else chain([names], rows), 1 + has_header):
         if len(row) != len(names):
             raise ValueError(f"record {record} has {len(row)} values but the first has {len(names)}")
-        if label is not None:
-            labels.append(row.pop(label))
+        if columns.label is not None:
+            labels.append(row[columns.label])
         try:
-            values.extend(map(float, row))
+            values.extend(float(row[k]) for k in columns.features)
         except ValueError:
-            bad = next(cell for cell in row if not _is_number(cell))
-            reason = f"could not convert string to float: {bad[:40]!r}" if bad else "a value is missing"
-            raise ValueError(f"{reason} in record {record}") from None
-    features = len(names) - (label is not None)
+            bad = next(k for k in columns.features if not _is_number(row[k]))
+            raise ValueError(_not_a_number(row[bad], names[bad] if has_header else str(bad + 1), record)) from None
+    features = len(columns.features)
     X = np.frombuffer(values, np.float64).reshape(-1, features) if features else np.empty((len(labels), 0))
-    if label is None:
-        return _Arrays(X)
+    if columns.label is None:
+        return _Arrays(X, notes=columns.notes)
     if "" in labels:
-        raise InputError(f"column {names[label]!r} of {path.name} has missing labels; drop those rows")
+        raise InputError(f"column {names[columns.label]!r} of {path.name} has missing labels; drop those rows")
     affordable(4 * len(labels) * max(map(len, labels), default=0), path.stat().st_size)  # as an array of text
-    return _Arrays(X, np.array(labels, dtype=str))
+    return _Arrays(X, np.array(labels, dtype=str), notes=columns.notes)
 
 
-def _parquet(path: Path) -> _Arrays:
+def _not_a_number(cell: str, column: str, record: int) -> str:
+    if not cell:
+        return f"a value is missing in record {record}, column {column!r}"
+    return (
+        f"column {column!r} holds text ({cell[:40]!r} in record {record}); if these are the labels, pass "
+        f"--label {column} (label= in Python), otherwise --ignore {column} (ignore=)"
+    )
+
+
+def _columns(
+    names: Sequence[str], file: str, label: Column | None, ignore: Sequence[Column], has_header: bool = True
+) -> _Columns:
+    """Find the named columns; without a name, labels are in a column called label, target, class or y."""
+    place = _default_label(names) if has_header else None
+    if label is not None:
+        place = _place(label, names, file, "label", has_header)
+    ignored = [_place(one, names, file, "ignore", has_header) for one in ignore]
+    if place is not None and place in ignored:
+        raise InputError(f"ignore={label if label is not None else names[place]!r} is the column of the labels")
+    features = [k for k in range(len(names)) if k != place and k not in ignored]
+    called = names if has_header else [str(k) for k in range(1, len(names) + 1)]
+    notes = [] if has_header else [f"{file} has no header line: columns are numbered from 1 to {len(names)}"]
+    if place is not None:
+        notes.append(f"labels in column {called[place]!r}")
+    if ignored:
+        notes.append(f"without {'columns' if len(ignored) > 1 else 'column'} {listed(called[k] for k in ignored)}")
+    if has_header and (counters := [names[k] for k in features if names[k].lower() in _COUNTERS]):
+        notes.append(f"column {counters[0]!r} is used as a feature; leave it out with --ignore if it counts the rows")
+    return _Columns(place, features, tuple(notes))
+
+
+def _place(column: Column, names: Sequence[str], file: str, parameter: str, has_header: bool) -> int:
+    """The position of a column, by its name in any case or, without a header line, by its number from 1."""
+    if has_header:
+        lowered, wanted = [name.lower() for name in names], str(column).strip()
+        if wanted in names:
+            return list(names).index(wanted)
+        if wanted.lower() in lowered:
+            return lowered.index(wanted.lower())
+        hint = nearest(wanted, names)
+        raise InputError(f"{parameter}={column!r} is no column of {file}{hint} (it has {listed(names)})")
+    number = int(column) if str(column).strip().isdecimal() else 0
+    if not 1 <= number <= len(names):
+        raise InputError(
+            f"{parameter}={column!r}: {file} has no header line; pass the number of a column, from 1 to {len(names)}"
+        )
+    return number - 1
+
+
+def _parquet(path: Path, label: Column | None, ignore: Sequence[Column]) -> _Arrays:
     pyarrow = need("pyarrow")
     need("pyarrow.parquet")
     try:
@@ -150,32 +233,35 @@ def _parquet(path: Path) -> _Arrays:
             cells = described.num_rows * max(described.num_columns, 1)
             unpacked = sum(described.row_group(k).total_byte_size for k in range(described.num_row_groups))
             affordable(max(8 * cells, unpacked), path.stat().st_size)
-            return _columns(file.read(), path)
+            return _parquet_table(file.read(), path, label, ignore)
     except (pyarrow.ArrowException, RuntimeError, TypeError, LookupError, OverflowError) as error:
         raise ValueError(f"it is damaged: {error}") from None
 
 
-def _columns(table: Any, path: Path) -> _Arrays:
-    label = _label_column(table.column_names)
-    features = [k for k in range(table.num_columns) if k != label]
+def _parquet_table(table: Any, path: Path, label: Column | None, ignore: Sequence[Column]) -> _Arrays:
+    names = table.column_names
+    chosen = _columns(names, path.name, label, ignore)
     columns = []
-    for k in features:
+    for k in chosen.features:
         values = table.column(k).to_numpy()
         if values.dtype.kind not in "fiub":
-            raise InputError(f"column {table.column_names[k]!r} of {path.name} does not hold numbers; drop it")
+            raise InputError(
+                f"column {names[k]!r} of {path.name} does not hold numbers; if these are the labels, pass "
+                f"--label {names[k]} (label= in Python), otherwise --ignore {names[k]} (ignore=)"
+            )
         columns.append(values.astype(np.float64))
     X = np.column_stack(columns) if columns else np.empty((table.num_rows, 0))
-    if label is None:
-        return _Arrays(X)
-    given = table.column(label).to_pylist()
+    if chosen.label is None:
+        return _Arrays(X, notes=chosen.notes)
+    given = table.column(chosen.label).to_pylist()
     if any(one is None for one in given):
-        raise InputError(f"column {table.column_names[label]!r} of {path.name} has missing labels; drop those rows")
+        raise InputError(f"column {names[chosen.label]!r} of {path.name} has missing labels; drop those rows")
     words = [one for one in given if isinstance(one, str)]
     affordable(4 * len(given) * max(map(len, words), default=0), path.stat().st_size)  # as an array of text
-    return _Arrays(X, np.array(given))  # words become an array of text, not of objects
+    return _Arrays(X, np.array(given), notes=chosen.notes)  # words become an array of text, not of objects
 
 
-def _label_column(names: list[str]) -> int | None:
+def _default_label(names: Sequence[str]) -> int | None:
     lowered = [name.lower() for name in names]
     return next((lowered.index(name) for name in _LABEL_COLUMNS if name in lowered), None)
 

@@ -16,10 +16,10 @@ from notsodeep.report.style import style
 __all__ = ["page"]
 
 
-def page(records: Sequence[Mapping[str, Any]], entries: Sequence[Entry], out: Path) -> str:
+def page(records: Sequence[Mapping[str, Any]], entries: Sequence[Entry], out: Path, names: str = "all") -> str:
     """The HTML file about the records of :func:`notsodeep.papers.run.reproduce_all`, whose files are below `out`."""
     quick = any(record.get("quick") for record in records)
-    command = "notsodeep reproduce all --quick" if quick else "notsodeep reproduce all"
+    command = f"notsodeep reproduce {names}" + (" --quick" if quick else "")
     text = (
         f"Figures and tables of [Ling24], [Ling23] and [FK20], redone by `{command}`, and some of ours. Each says what "
         "the paper, or our theory, claims, what was measured here, and whether the two agree; where they do not, why."

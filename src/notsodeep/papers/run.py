@@ -21,7 +21,7 @@ from notsodeep.progress import Progress, reporter
 from notsodeep.report.style import save, style
 from notsodeep.text import cell
 
-__all__ = ["collect", "reproduce", "reproduce_all"]
+__all__ = ["collect", "reproduce", "reproduce_all", "reproduce_some"]
 
 
 def reproduce(
@@ -115,6 +115,31 @@ def reproduce_all(
             records.append({"name": entry.name, "paper": entry.paper, "title": entry.title, "error": str(error)})
     files.write(out / "summary.json", _json({"quick": quick, "version": __version__, "entries": records}))
     files.write(out / "index.html", page(records, chosen, out))
+    return records
+
+
+def reproduce_some(
+    chosen: Sequence[Entry],
+    out: Path,
+    known: Iterable[Entry],
+    *,
+    quick: bool = False,
+    data: str | None = None,
+    progress: Progress = None,
+) -> list[dict[str, Any]]:
+    """Run some entries and write ``<out>/index.html`` about them and about earlier results of `known` ones there."""
+    need("plotly")  # before the work, not after
+    records = [reproduce(entry, out, quick=quick, data=data, progress=progress) for entry in chosen]
+    done = zip(records, chosen, strict=True)
+    shown = {record["name"]: (record, replace(entry, name=record["name"])) for record, entry in done}
+    for entry in known:
+        verdict = out / entry.name / "verdict.json"
+        if entry.name not in shown and verdict.is_file():
+            earlier = own_json(verdict, dict)
+            if earlier.get("quick") is quick and earlier.get("version") == __version__:
+                shown[entry.name] = (earlier, entry)
+    content, entries = zip(*shown.values(), strict=True)
+    files.write(out / "index.html", page(content, entries, out, " ".join(shown)))
     return records
 
 

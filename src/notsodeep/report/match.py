@@ -54,6 +54,7 @@ def write_report(
     y: ArrayLike | None = None,
     *,
     limit: int | None = 2000,
+    normalize: str = "center",
     train: bool = True,
     source: str | None = None,
     progress: Progress = None,
@@ -64,7 +65,7 @@ def write_report(
     data = _data(X, y, limit)
     replaced = (folder / "match.json").is_file()
     with reporter("report", progress=progress) as step, new_report(folder, "match.json", _FILES) as fresh:
-        study = Study.of(match, data, progress=step)
+        study = Study.of(match, data, normalize=normalize, progress=step)
         comparison = compare(study, progress=step) if train and comparable(study) else None
         step.stage("forecast")
         outlook = study.outlook

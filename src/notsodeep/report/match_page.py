@@ -165,7 +165,7 @@ def _explicit(study: Study, content: Mapping[str, Any], plots: Sequence[Plot]) -
 
 
 def _closeness(study: Study, content: Mapping[str, Any], plots: Sequence[Plot]) -> Section:
-    prepared = f"The data were centred and scaled to mean ‖x‖² = {study.tau0**2:.6g}. " if study.prepared else ""
+    prepared = f"Rows of the data: {study.rows}. " if study.normalize else ""
     rows = [
         (entry.name, f"{100 * entry.error:.3g} %", f"{100 * entry.rescaled_error:.3g} %") for entry in study.closeness
     ]

@@ -71,13 +71,15 @@ class Study:
 
     match: Match
     data: Data
-    prepared: bool
+    normalize: str | None
     kernel: Array = field(repr=False)
     matched: Closeness
     baselines: tuple[Closeness, ...]
 
     @classmethod
-    def of(cls, match: Match, data: Data | None = None, *, progress: Progress = None) -> Study:
+    def of(
+        cls, match: Match, data: Data | None = None, *, normalize: str = "center", progress: Progress = None
+    ) -> Study:
         """Measure a match on data.
 
         Parameters
@@ -85,7 +87,9 @@ class Study:
         match : Match
             Of a DEQ or a cell.
         data : Data, optional
-            Centred and scaled to mean ‖x‖² = τ0² here. Without data, a Gaussian cloud x ~ N(0, τ0² I/p) is used.
+            Without data, a Gaussian cloud x ~ N(0, τ0² I/p) is used.
+        normalize : {"center", "unit", "none"}
+            Rows are centred and scaled to mean ‖x‖² = τ0², or scaled to ‖x‖ = τ0, or used as they are.
         progress : bool, callable or None
             See :func:`notsodeep.progress.reporter`.
         """
@@ -97,8 +101,9 @@ class Study:
             cloud = np.random.default_rng(0).normal(scale=tau0 / np.sqrt(p), size=(n, p))
             used = Data(f"Gaussian cloud, τ0 = {tau0:.6g}", cloud)
         else:
-            used = data.prepared()
-            used = replace(used, X=tau0 * used.X, X_test=None if used.X_test is None else tau0 * used.X_test)
+            used = data.prepared(normalize)
+            if normalize != "none":
+                used = replace(used, X=tau0 * used.X, X_test=None if used.X_test is None else tau0 * used.X_test)
         networks = {"matched": match.network}
         for name in _BASELINES:
             networks[f"plain {name}"] = Explicit([name] * match.network.depth).centered(tau0)
@@ -109,7 +114,17 @@ class Study:
                 _closeness(name, kernel, _kernel(name, network, used.X, kind, report))
                 for name, network in networks.items()
             )
-        return cls(match, used, data is not None, kernel, matched, tuple(baselines))
+        return cls(match, used, None if data is None else normalize, kernel, matched, tuple(baselines))
+
+    @property
+    def rows(self) -> str:
+        """How the rows of the data were prepared."""
+        return {
+            None: "drawn",
+            "center": f"centred, and scaled to mean ‖x‖² = τ0², τ0 = {self.tau0:.6g}",
+            "unit": f"each scaled to ‖x‖ = τ0 = {self.tau0:.6g}",
+            "none": f"as they are, mean ‖x‖² = τ0², τ0 = {self.tau0:.6g}",
+        }[self.normalize]
 
     @property
     def deq(self) -> DEQ | DeepDEQ:
@@ -196,7 +211,8 @@ class Study:
             "formulas": [str(layer) for layer in self.network.activations],
             "data": {
                 "name": self.data.name,
-                "prepared": self.prepared,
+                "prepared": self.normalize is not None,
+                "rows": self.rows,
                 "samples": len(self.data.X),
                 "features": self.data.X.shape[1],
                 "classes": None if self.data.labels is None else len(np.unique(self.data.labels)),

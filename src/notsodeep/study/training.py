@@ -153,7 +153,7 @@ def _compare(study: Study, width: int, epochs: int, seed: int, report: Reporter)
 
     from notsodeep import nn
 
-    data, names = study.data.split(0.3, seed=seed, stratify=True).prepared().numbered()
+    data, names = study.data.split(0.3, seed=seed, stratify=True).prepared(study.normalize or "center").numbered()
     X, labels, X_test, labels_test = data.parts
     X, X_test = study.tau0 * X, study.tau0 * X_test
     shape = (X.shape[1], width, len(names))
