@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from notsodeep import __version__, interrupt
-from notsodeep.commands import bench, data, fit, forecast, kernel, match, predict, reproduce, show, train
+from notsodeep.commands import bench, data, explore, fit, forecast, kernel, match, predict, reproduce, show, train
 from notsodeep.commands.console import Command, Commands, terminal
 from notsodeep.commands.options import flag
 from notsodeep.errors import InputError, MissingExtraError, NotConvergedError
@@ -34,7 +34,7 @@ app = typer.Typer(
 )
 _COMMANDS: tuple[Callable[..., None], ...] = (
     *(match.match, show.show, forecast.forecast, kernel.kernel, kernel.verify, train.train),
-    *(fit.fit, predict.predict, reproduce.reproduce, bench.bench),
+    *(fit.fit, predict.predict, explore.explore, reproduce.reproduce, bench.bench),
 )
 for _command in _COMMANDS:
     app.command(cls=Command)(_command)

@@ -6,7 +6,7 @@ import importlib
 import importlib.util
 from types import ModuleType
 
-from notsodeep.checks import MissingExtraError
+from notsodeep.errors import MissingExtraError
 
 __all__ = ["available", "missing", "need"]
 
@@ -15,6 +15,7 @@ _USERS = {  # extra: what needs it, and its packages
     "gp": ("Gaussian processes need", "torch safetensors gpytorch botorch"),
     "scale": ("kernels on disk and on clusters need", "dask distributed zarr filelock google_crc32c"),
     "report": ("pages and pictures need", "matplotlib plotly"),
+    "explore": ("the explorer needs", "starlette uvicorn plotly"),
     "data": ("Parquet files and pictures need", "pyarrow PIL"),
 }
 

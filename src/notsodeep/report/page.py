@@ -179,7 +179,7 @@ def render(title: str, sections: Sequence[Section], lead: Sequence[Part] = ()) -
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n'
         '<meta name="color-scheme" content="light dark">\n'
-        f"<title>{escape(title)}</title>\n<style>\n{_theme_rules()}\n{_asset('page.css')}</style>\n</head>\n"
+        f"<title>{escape(title)}</title>\n<style>\n{theme_rules()}\n{_asset('page.css')}</style>\n</head>\n"
         "<body>\n<main>\n"
         + "\n".join(filter(None, body))
         + f"\n</main>\n<footer>Written by notsodeep {__version__}; needs no network.</footer>\n"
@@ -302,7 +302,8 @@ def _asset(name: str) -> str:
     return (files("notsodeep.report") / name).read_text(encoding="utf-8")
 
 
-def _theme_rules() -> str:
+def theme_rules() -> str:
+    """CSS variables of both themes."""
     light, dark = (
         "".join(f"--{name}:{value};" for name, value in THEMES[theme].items()) + f"color-scheme:{theme};"
         for theme in ("light", "dark")
