@@ -3,8 +3,8 @@
 Numba caches compiled code next to the package, or in the user's cache if the package is read-only. If neither is
 writable, or other users can write there, a private temporary directory is used, or none. A damaged file, or one of
 another user, counts as a miss and is written again: every file ends with the SHA-256 of its content, which is checked
-before anything is unpickled. A change in any file of ``kernels`` invalidates all of them, because loops inline the
-loops that they call.
+before anything is unpickled. A change in any file of ``kernels``, or in ``kinds.py``, invalidates all of them, because
+loops inline the loops that they call.
 
 Ctrl-C waits for the compiler. Numba calls Python from inside LLVM and loses exceptions there; the loop would then have
 no code, and the process would end with a ``RuntimeError`` or a segmentation fault.
@@ -155,7 +155,8 @@ def _trusted() -> set[int]:
 def _kernels() -> str:
     """SHA-256 over all sources of compiled loops."""
     digest = hashlib.sha256()
-    for source in sorted((Path(__file__).parent / "kernels").rglob("*.py")):
+    package = Path(__file__).parent
+    for source in (package / "kinds.py", *sorted((package / "kernels").rglob("*.py"))):
         digest.update(source.read_bytes())
     return digest.hexdigest()
 

@@ -1,10 +1,14 @@
-"""The kinds of kernels, in one table."""
+"""The kinds of kernels: names, numbers, formulas and counterparts, in one place."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import IntEnum
+from typing import Any
 
-__all__ = ["Kind"]
+from notsodeep.checks import InputError, choice
+
+__all__ = ["CK", "FROZEN", "INJECTED", "NNGP", "NTK", "Kind", "combine", "kind_codes", "requested_kinds"]
 
 
 # covers: [Ling24] Prop. 2.6; [FK20] Thm 2
@@ -60,3 +64,40 @@ class Kind(IntEnum):
     def explicit(self) -> str:
         """The kernel of an explicit network that stands for this one."""
         return "ck" if self.is_process else "ntk"
+
+
+CK, NNGP, NTK, FROZEN, INJECTED = (int(kind) for kind in Kind)  # plain numbers, for compiled loops
+
+
+def combine(kind: int, power: Any, slope: Any, covariance: Any, recurrent: float, one: float = 1.0) -> Any:
+    """The kernel of a DEQ from G (`power`), Ġ (`slope`) and Λ (`covariance`); formulas in :class:`Kind`.
+
+    For numbers and arrays, and compiled for single entries, where `one` carries the precision.
+    """
+    if kind == CK:
+        return power
+    if kind == NNGP:
+        return covariance
+    gain = one / (one - recurrent * slope)
+    if kind == NTK:
+        return power + covariance * slope * gain
+    if kind == FROZEN:
+        return power * gain
+    return covariance * gain
+
+
+def requested_kinds(model: Any, kind: str | Sequence[str]) -> tuple[str, ...]:
+    """Validate `kind` (one name or several) for the model."""
+    names = (kind,) if isinstance(kind, str) else tuple(kind)
+    if not names:
+        raise InputError(f"kind is empty; choose from {', '.join(model.kinds)}")
+    for name in names:
+        choice(name, model.kinds, "kind")
+    if len(set(names)) < len(names):
+        raise InputError(f"kind={names!r} names a kernel twice")
+    return names
+
+
+def kind_codes(names: Sequence[str]) -> tuple[int, ...]:
+    """Number of each kernel, for the compiled loops."""
+    return tuple(int(Kind.of(name)) for name in names)

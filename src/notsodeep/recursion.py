@@ -132,6 +132,12 @@ class Recursion:
         return tuple(layer.activation for layer in self.layers)
 
     @property
+    def equilibrium(self) -> Layer | None:
+        """The only layer, if this is a DEQ of one layer without normalisation."""
+        first = self.layers[0]
+        return first if self.closed and len(self.layers) == 1 and first.normalize is None else None
+
+    @property
     def homogeneous(self) -> bool:
         """K(ax, by) = ab K(x, y) for a, b > 0."""
         return all(layer.activation.homogeneous and layer.plain and not layer.bias for layer in self.layers)

@@ -21,9 +21,9 @@ from tests.dual_oracles import (
 
 import notsodeep as nsd
 from notsodeep.kernels import pieces
-from notsodeep.kernels.kinds import combine
 from notsodeep.kernels.pieces import _orthant
 from notsodeep.kernels.tables import dual
+from notsodeep.kinds import Kind, combine
 
 
 def pair(qi, qj, rho):
@@ -113,7 +113,7 @@ def test_kinds_agree_with_long_iteration(name, bias):
     k = deq.kernel(X, kind=KINDS)
     off = ~np.eye(len(X), dtype=bool)
     for kind in KINDS:
-        expected = combine(kind, G, slope, L, RECURRENT)
+        expected = combine(Kind.of(kind), G, slope, L, RECURRENT)
         # plain arccos loses half the digits of Ġ on the diagonal, where the exact value is known
         np.testing.assert_allclose(getattr(k, kind)[off], expected[off], rtol=2e-12, atol=2e-12)
         np.testing.assert_allclose(np.diag(getattr(k, kind)), np.diag(expected), rtol=3e-8)

@@ -177,12 +177,12 @@ def test_concurrent_calls_do_not_disturb_each_other():
 def test_the_hot_loops_are_vectorised(function, dtype):
     """Packed square roots, divisions and multiply-adds in the machine code."""
     deq = nsd.DEQ("relu" if function == "polynomial_pass" else "tanh", recurrent=0.2, input=0.8)
-    from notsodeep.kernels.plans import choose
+    from notsodeep.kernels.dense import plan_for
     from notsodeep.kernels.samples import Samples, levels_of
 
     samples = Samples.of(points(), np.dtype(dtype))
     levels = [levels_of(deq.recursion(), samples)] * 2
-    plan = choose(deq.recursion(), samples, samples, levels, ("ntk",))
+    plan = plan_for(deq.recursion(), samples, samples, levels, ("ntk",))
     dispatcher = getattr(passes if function == "polynomial_pass" else hermite, function)
     assert plan.function is dispatcher
     fresh = numba.njit(error_model="numpy", fastmath={"contract", "nsz", "nnan", "reassoc"})(dispatcher.py_func)

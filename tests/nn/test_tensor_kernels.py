@@ -11,7 +11,7 @@ torch = pytest.importorskip("torch")
 
 import notsodeep as nsd  # noqa: E402
 from notsodeep import InputError, nn  # noqa: E402
-from notsodeep.kernels.kinds import requested_kinds  # noqa: E402
+from notsodeep.kinds import requested_kinds  # noqa: E402
 
 TIGHT = {torch.float64: 1e-12, torch.float32: 5e-6}
 NAMES = ("recurrent", "input", "bias")

@@ -14,11 +14,11 @@ from notsodeep.deprecation import moved
 from notsodeep.kernels.conv import ConvBlocks
 from notsodeep.kernels.dense import KernelBlocks, Network, check_depth, radial_samples, recursion_of, supported
 from notsodeep.kernels.info import ConvInfo, KernelInfo
-from notsodeep.kernels.kinds import requested_kinds
 from notsodeep.kernels.matrices import KernelMatrix, MatrixBlocks, precision_of
 from notsodeep.kernels.output import deliver
 from notsodeep.kernels.samples import exact_diagonal, levels_of
 from notsodeep.kernels.sphere import SphereKernel, on_sphere
+from notsodeep.kinds import requested_kinds
 from notsodeep.models import ConvDEQ
 from notsodeep.progress import Progress, compilation
 

@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 
 from notsodeep import compilation
 from notsodeep.activations import Activation, PiecewiseLinear
-from notsodeep.kernels.kinds import combine
 from notsodeep.kernels.polynomial import Variable
+from notsodeep.kinds import Kind, combine
 
 __all__ = ["Arc", "lens", "lens_of"]
 
@@ -92,9 +92,8 @@ class Arc:
     def kernel(self, kind: str, theta: Array) -> Array:
         """The kernel for unit variances and no shift."""
         rho = np.cos(theta)
-        return combine(
-            kind, self.power * rho + self.bend * lens_of(theta), self.power - self.bend * theta, rho, self.recurrent
-        )
+        power, slope = self.power * rho + self.bend * lens_of(theta), self.power - self.bend * theta
+        return combine(Kind.of(kind), power, slope, rho, self.recurrent)
 
     def gain(self, theta: Array) -> Array:
         """1/(1 − σ_a² Ġ)."""

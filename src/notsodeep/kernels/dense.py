@@ -14,15 +14,17 @@ from notsodeep.cells import DeepDEQ
 from notsodeep.checks import InputError, count, matrix
 from notsodeep.kernels.gram import build
 from notsodeep.kernels.info import KernelInfo
-from notsodeep.kernels.kinds import requested_kinds
 from notsodeep.kernels.matrices import ComputedBlocks
-from notsodeep.kernels.plans import Summary, choose
-from notsodeep.kernels.samples import Samples, exact_diagonal, levels_of
+from notsodeep.kernels.pairwise import pairwise_plan
+from notsodeep.kernels.plans import Plan, Summary
+from notsodeep.kernels.samples import Levels, Samples, exact_diagonal, levels_of
+from notsodeep.kernels.univariate import cosine_plan, homogeneous_plan
+from notsodeep.kinds import requested_kinds
 from notsodeep.models import DEQ, Explicit, require_infinite_width
 from notsodeep.progress import Progress
 from notsodeep.recursion import Recursion
 
-__all__ = ["KernelBlocks", "check_depth", "radial_samples", "supported"]
+__all__ = ["KernelBlocks", "check_depth", "plan_for", "radial_samples", "supported"]
 
 Array: TypeAlias = NDArray[Any]
 Network: TypeAlias = DEQ | DeepDEQ | Explicit
@@ -80,7 +82,7 @@ class KernelBlocks(ComputedBlocks):
         self._recursion = recursion_of(model, self.depth, self._left, self._right)
         self._levels = levels_of(self._recursion, self._left)
         right = self._levels if self.symmetric else levels_of(self._recursion, self._right)
-        self._plan = choose(self._recursion, self._left, self._right, [self._levels, right], self.kinds)
+        self._plan = plan_for(self._recursion, self._left, self._right, [self._levels, right], self.kinds)
         self._compile_seconds = self._plan.compile(np.empty((len(self.kinds), 1, 1), self.dtype))
         self._work = Summary(0.0, 0.0)
         self._seconds = time.perf_counter() - began
@@ -121,6 +123,16 @@ class KernelBlocks(ComputedBlocks):
         if self._plan.degree:
             return f"{found} ({self._plan.degree} terms); rows that nearly coincide need more with {self.model}"
         return f"{found}; with {self.model} digits are lost when samples are far larger than what its kinks are apart"
+
+
+def plan_for(
+    recursion: Recursion, left: Samples, right: Samples, levels: Sequence[Levels], kinds: tuple[str, ...]
+) -> Plan:
+    """Return the fastest plan that is accurate for this recursion and these samples."""
+    only = recursion.equilibrium
+    if only is not None and only.activation.shape.homogeneous:
+        return homogeneous_plan(only, left, right, levels, kinds)
+    return cosine_plan(recursion, left, right, levels, kinds) or pairwise_plan(recursion, left, right, levels, kinds)
 
 
 def radial_samples(model: Network, X: Array, dtype: Any, parameter: str = "X") -> tuple[Samples, Array | None]:

@@ -2,49 +2,69 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from notsodeep import compilation
-from notsodeep.kernels.kinds import combine_compiled
 from notsodeep.kernels.layers import STATE, ends_of_rows, implicit_pair, value_and_error
+from notsodeep.kernels.passes import compiled_combine
 
-__all__ = ["hermite_pass", "integrated_pass"]
+__all__ = ["Equation", "Expansion", "hermite_pass", "integrated_pass"]
 
 _CHUNK = 256  # columns treated at a time: a few buffers of this length stay in the first-level cache
 _jit = compilation.jit(nogil=True, error_model="numpy", fastmath={"contract", "nsz", "nnan", "reassoc"})
 _precise = compilation.jit(nogil=True, error_model="numpy", fastmath={"contract", "nsz"})
 
 
+class Expansion(NamedTuple):
+    """Numbers of each sample, in the dtype of the tile."""
+
+    factor: Any  # (n,): sample = factor · row
+    inverse: Any  # (n,): 1/√q, 0 for q = 0
+    root: Any  # (n,): √q
+    terms: Any  # (terms, n): Hermite coefficients, highest order first, a multiple of 4; for an odd φ the odd orders
+
+
+class Equation(NamedTuple):
+    """The equation of `hermite_pass`, and how to solve it; the variances in the dtype of the tile."""
+
+    recurrent: float
+    input: float
+    bias: float
+    odd: bool  # φ
+    skip: Any  # skip[b]: leading terms that are negligible for |ρ| ≤ b/(len(skip) − 1)
+    tolerance: float
+    reach: float  # the largest |ρ| of the series
+
+
 @_jit
 def hermite_pass(
-    out: Any, left: Any, right: Any, A: Any, B: Any, skip: Any, odd: bool, numbers: Any, codes: Any, tolerance: float,
-    reach: float, i0: int, i1: int, j0: int, j1: int, symmetric: bool,
-) -> tuple[float, float, float, int, int]:  # fmt: skip
-    """Solve Λ = σ_a² G(Λ) + S by Newton on row slices, with G = Σ A_k(i) B_k(j) ρᵏ.
+    out: Any, left: Any, right: Any, equation: Any, codes: Any, i0: int, i1: int, j0: int, j1: int, symmetric: bool
+) -> tuple[float, float, float, int, int]:
+    """Solve Λ = σ_a² G(Λ) + σ_b² x·y + σ_0² by Newton on row slices, with G = Σ A_k(i) B_k(j) ρᵏ.
 
-    left, right : (3, n) rows: factor of the row, 1/√q (0 for q = 0), √q. A, B : (terms, n) Hermite coefficients,
-    highest order first, a multiple of 4 terms; for an odd φ only the odd orders. skip[b]: leading terms that do
-    not matter for |ρ| ≤ b/(len(skip) − 1). numbers = (σ_a², σ_b², σ_0²).
+    left, right : :class:`Expansion`; equation : :class:`Equation`.
+
     Pairs with |ρ| > reach are left at infinity for :func:`integrated_pass`. Returns the largest residual relative to
     √(q_i q_j), the largest |ρ| of the others (−1 if there are none), the largest Ġ, the largest number of iterations,
     and how many are left.
     """
-    recurrent, gain, bias = numbers[0], numbers[1], numbers[2]
+    recurrent, gain, bias = equation.recurrent, equation.input, equation.bias
+    odd, skip, reach, A, B = equation.odd, equation.skip, equation.reach, left.terms, right.terms
     zero, one, two = out.dtype.type(0), out.dtype.type(1), out.dtype.type(2)
     terms = A.shape[0]
     worst, nearest, steepest, most, remaining = 0.0, -1.0, 0.0, 0, 0
     buffer = np.empty((7, _CHUNK), out.dtype)
     for i in range(i0, i1):
         begin = max(j0, i + 1) if symmetric else j0
-        scale_i, root_i = left[0, i], left[1, i]
+        scale_i, root_i = left.factor[i], left.inverse[i]
         for start in range(begin, j1, _CHUNK):
             count = min(_CHUNK, j1 - start)
             drive, rho, G, slope = buffer[0, :count], buffer[1, :count], buffer[2, :count], buffer[3, :count]
             norm, z, derivative = buffer[4, :count], buffer[5, :count], buffer[6, :count]
             row = out[0, i, start : start + count]
-            scale, root = right[0, start : start + count], right[1, start : start + count]
+            scale, root = right.factor[start : start + count], right.inverse[start : start + count]
             for j in range(count):
                 norm[j] = root_i * root[j]  # 1/√(q_i q_j)
                 drive[j] = (gain * row[j] * (scale_i * scale[j]) + bias) * norm[j]
@@ -86,7 +106,7 @@ def hermite_pass(
                     largest = max(largest, abs(excess))
                     z[j] = min(max(rho[j] - step, -one), one)
                 most = max(most, iteration + 1)
-                if largest <= tolerance or iteration == 59:
+                if largest <= equation.tolerance or iteration == 59:
                     worst = max(worst, np.float64(largest))
                     break
                 for j in range(count):
@@ -94,10 +114,10 @@ def hermite_pass(
             for k in range(codes.size):
                 target = out[k, i, start : start + count]
                 code = codes[k]
-                size_i, size = left[2, i], right[2, start : start + count]
+                size_i, size = left.root[i], right.root[start : start + count]
                 for j in range(count):
                     covariance = rho[j] * (size_i * size[j])
-                    target[j] = combine_compiled(code, G[j], slope[j], covariance, recurrent, one)
+                    target[j] = compiled_combine(code, G[j], slope[j], covariance, recurrent, one)
             largest = zero
             for j in range(count):
                 largest = max(largest, abs(slope[j]))

@@ -15,7 +15,7 @@ import numpy as np
 from notsodeep import compilation
 from notsodeep.kernels.closed import closed_steepness
 from notsodeep.kernels.duals import EPSILON, SERIES, dual_of_pair
-from notsodeep.kernels.kinds import CK, FROZEN, NNGP, NTK
+from notsodeep.kinds import CK, FROZEN, NNGP, NTK
 
 __all__ = [
     "LOOP",

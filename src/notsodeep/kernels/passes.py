@@ -7,20 +7,88 @@ so that LLVM can turn them into SIMD code.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
+import numba
 import numpy as np
 
 from notsodeep import compilation
 from notsodeep.kernels.arc import lens
-from notsodeep.kernels.kinds import combine_compiled
-from notsodeep.kernels.polynomial import GROUP
+from notsodeep.kernels.polynomial import ABOVE, COSINE, GROUP, ROOT
+from notsodeep.kinds import combine
 
-__all__ = ["arc_pass", "mirror", "polynomial_pass", "row_statistics"]
+__all__ = [
+    "NO_SHIFT",
+    "SHIFT_BY_ONE",
+    "Angles",
+    "Evaluation",
+    "Gaps",
+    "Rows",
+    "arc_pass",
+    "compiled_combine",
+    "mirror",
+    "polynomial_pass",
+    "row_statistics",
+]
 
 assert GROUP == 4  # the unrolled Horner steps below
 _CHUNK = 256  # columns treated at a time: a few buffers of this length stay in the first-level cache
 _jit = compilation.jit(nogil=True, error_model="numpy", fastmath={"contract", "nsz", "nnan", "reassoc"})
+compiled_combine = numba.njit(inline="always")(combine)
+
+
+# H_k in `polynomial_pass`: zero, one, or (not negative) the row of the coefficients that has its polynomial
+NO_SHIFT, SHIFT_BY_ONE = -2, -1
+
+
+class Rows(NamedTuple):
+    """Numbers of each sample, (n,): t = g·a_i·a_j + b_i·b_j + e_i + e_j for the Gram entry g.
+
+    The first five have the dtype of the tile. The others are in float64, for 1 − t from differences (:class:`Gaps`).
+    """
+
+    a: Any
+    b: Any
+    e: Any
+    radius: Any  # r in r_i r_j F(t)
+    shift: Any  # s in (s_i + s_j + s₀) H(t)
+    alpha: Any
+    beta: Any
+    length: Any
+
+
+class Gaps(NamedTuple):
+    """How 1 − t is recomputed from differences where it is below `cut`.
+
+    rest = 0: 1 − t = ½‖α_i x_i − α_j y_j‖² + ½(β_i − β_j)². Otherwise, for a shifted φ,
+    1 − t = (½‖α_i x_i − α_j y_j‖² − ½ rest (l_i − l_j)²)/(rest l_i l_j), l the lengths.
+    """
+
+    rest: float
+    cut: float
+
+
+class Evaluation(NamedTuple):
+    """A :class:`~notsodeep.kernels.polynomial.Polynomial` for `polynomial_pass`; numbers in the dtype of the tile."""
+
+    variable: int
+    slope: float
+    offset: float
+    branch: float
+    largest: float  # gap
+    coefficients: Any  # (functions, terms)
+    constant: float  # s₀
+    shifts: Any  # (kinds,): NO_SHIFT, SHIFT_BY_ONE or the row of H_k
+
+
+class Angles(NamedTuple):
+    """`arc_pass` solves 2 sin²(θ/2) + g lens(θ) = 1 − t; then G = v cos θ + e lens(θ), lens(θ) = sin θ − θ cos θ."""
+
+    g: float
+    power: float  # v
+    bend: float  # e
+    recurrent: float
+    constant: float  # s₀
 
 
 @compilation.jit(nogil=True, error_model="numpy", fastmath={"contract", "reassoc"})
@@ -75,55 +143,38 @@ def _distance(X: Any, i: int, Y: Any, j: int, left: float, right: float) -> floa
 
 
 @_jit
-def _fill_gaps(
-    gap: Any,
-    row: Any,
-    X: Any,
-    Y: Any,
-    i: int,
-    start: int,
-    left: Any,
-    right: Any,
-    L: Any,
-    R: Any,
-    rest: float,
-    cut: float,
-) -> int:
-    """gap = 1 − t for one row slice, with t = g·a_i·a_j + b_i·b_j + e_i + e_j; entries below `cut` from differences.
-
-    left, right: rows (a, b, e, …) in the dtype of the tile. L, R: rows (α, β, r) in float64 for the
-    differences: unshifted (rest = 0) 1 − t = ½‖α_i x_i − α_j y_j‖² + ½(β_i − β_j)²; shifted
-    1 − t = (½‖α_i x_i − α_j y_j‖² − ½ rest (r_i − r_j)²)/(rest r_i r_j).
-    """
+def _fill_gaps(gap: Any, row: Any, X: Any, Y: Any, i: int, start: int, left: Any, right: Any, gaps: Any) -> int:
+    """gap = 1 − t for one row slice; entries below the cut from differences. Returns how many these are."""
     count = row.shape[0]
     one = gap.dtype.type(1)
-    ai, bi, ei = left[0, i], left[1, i], left[2, i]
-    a, b, e = right[0, start : start + count], right[1, start : start + count], right[2, start : start + count]
+    ai, bi, ei = left.a[i], left.b[i], left.e[i]
+    a, b, e = right.a[start : start + count], right.b[start : start + count], right.e[start : start + count]
     smallest = one
     for j in range(count):
         value = one - (row[j] * (ai * a[j]) + bi * b[j] + (ei + e[j]))
         gap[j] = value
         smallest = min(smallest, value)
     recomputed = 0
-    if smallest < cut:
+    if smallest < gaps.cut:
         zero = gap.dtype.type(0)
         for j in range(count):
-            if gap[j] < cut:
+            if gap[j] < gaps.cut:
                 column = start + j
                 recomputed += 1
-                value64 = _distance(X, i, Y, column, L[0, i], R[0, column])
-                if rest == 0:
-                    value64 += (L[1, i] - R[1, column]) ** 2 / 2
-                elif L[2, i] * R[2, column] > 0:
-                    value64 = (value64 / rest - (L[2, i] - R[2, column]) ** 2 / 2) / (L[2, i] * R[2, column])
+                value64 = _distance(X, i, Y, column, left.alpha[i], right.alpha[column])
+                product = left.length[i] * right.length[column]
+                if gaps.rest == 0:
+                    value64 += (left.beta[i] - right.beta[column]) ** 2 / 2
+                elif product > 0:
+                    value64 = (value64 / gaps.rest - (left.length[i] - right.length[column]) ** 2 / 2) / product
                 gap[j] = max(gap.dtype.type(value64), zero)
     return recomputed
 
 
 @_jit
-def _fill_opposites(y: Any, X: Any, Y: Any, i: int, start: int, L: Any, R: Any, cut: float, branch: Any) -> int:
+def _fill_opposites(y: Any, X: Any, Y: Any, i: int, start: int, left: Any, right: Any, cut: float, curve: Any) -> int:
     """Rows that are nearly opposite, 1 + t < cut: √2 − u = (1 + t)/(√2 + u) with 1 + t from sums of the rows."""
-    slope, offset, excess = np.float64(branch[0]), np.float64(branch[1]), np.float64(branch[2]) - np.sqrt(2.0)
+    slope, offset, excess = np.float64(curve.slope), np.float64(curve.offset), np.float64(curve.branch) - np.sqrt(2.0)
     limit = y.dtype.type(slope * np.sqrt(max(excess, 0.0) + cut / (2 * np.sqrt(2.0))) + offset)
     smallest = y[0]
     for j in range(y.shape[0]):
@@ -134,7 +185,8 @@ def _fill_opposites(y: Any, X: Any, Y: Any, i: int, start: int, L: Any, R: Any, 
     for j in range(y.shape[0]):
         if y[j] < limit:
             column = start + j
-            sum_ = _distance(X, i, Y, column, L[0, i], -R[0, column]) + (L[1, i] + R[1, column]) ** 2 / 2
+            sum_ = _distance(X, i, Y, column, left.alpha[i], -right.alpha[column])
+            sum_ += (left.beta[i] + right.beta[column]) ** 2 / 2
             beyond = max(excess, 0.0) + sum_ / (np.sqrt(2.0) + np.sqrt(max(2.0 - sum_, 0.0)))
             y[j] = slope * np.sqrt(beyond) + offset
             recomputed += 1
@@ -143,19 +195,17 @@ def _fill_opposites(y: Any, X: Any, Y: Any, i: int, start: int, L: Any, R: Any, 
 
 @_jit
 def polynomial_pass(
-    out: Any, X: Any, Y: Any, left: Any, right: Any, L: Any, R: Any, rest: float, cut: float,
-    variable: int, branch: Any, coefficients: Any, modes: Any,
+    out: Any, X: Any, Y: Any, left: Any, right: Any, gaps: Any, curve: Any,
     i0: int, i1: int, j0: int, j1: int, symmetric: bool,
 ) -> int:  # fmt: skip
     """Turn Gram entries in out[0] into kernels out[k] = r_i r_j F_k(t) + (s_i + s_j + s₀) H_k(t).
 
-    left, right : (5, n) rows a, b, e, r, s in the dtype of the tile.
-    branch : (slope, offset, branch point, s₀, largest gap) of the polynomial's variable.
-    modes : H_k per kind: 0 none, 1 the constant one, m ≥ 2 the polynomial in row m of `coefficients`.
+    left, right : :class:`Rows`; gaps : :class:`Gaps`; curve : :class:`Evaluation`.
     """
-    kinds = modes.size
+    kinds = curve.shifts.size
+    coefficients = curve.coefficients
     terms = coefficients.shape[1]
-    slope, offset, point, constant, largest = branch[0], branch[1], branch[2], branch[3], branch[4]
+    slope, offset, branch, largest = curve.slope, curve.offset, curve.branch, curve.largest
     zero, one = out.dtype.type(0), out.dtype.type(1)
     buffer = np.empty((3, _CHUNK), out.dtype)
     recomputed = 0
@@ -164,37 +214,38 @@ def polynomial_pass(
         for start in range(begin, j1, _CHUNK):
             stop = min(start + _CHUNK, j1)
             y, value, extra = buffer[0, : stop - start], buffer[1, : stop - start], buffer[2, : stop - start]
-            recomputed += _fill_gaps(y, out[0, i, start:stop], X, Y, i, start, left, right, L, R, rest, cut)
-            if variable == 0:
+            recomputed += _fill_gaps(y, out[0, i, start:stop], X, Y, i, start, left, right, gaps)
+            if curve.variable == COSINE:
                 for j in range(y.shape[0]):
                     y[j] = slope * (one - y[j]) + offset
             else:
                 for j in range(y.shape[0]):
                     y[j] = np.sqrt(min(max(y[j], zero), largest))
-                if variable == 1:
+                if curve.variable == ROOT:
                     for j in range(y.shape[0]):
                         y[j] = slope * y[j] + offset
-                elif variable == 2:
+                elif curve.variable == ABOVE:
                     for j in range(y.shape[0]):
-                        y[j] = slope * np.sqrt(max(point - y[j], zero)) + offset
-                    if rest == 0 and cut > 0:
-                        recomputed += _fill_opposites(y, X, Y, i, start, L, R, cut, branch)
+                        y[j] = slope * np.sqrt(max(branch - y[j], zero)) + offset
+                    if gaps.rest == 0 and gaps.cut > 0:
+                        recomputed += _fill_opposites(y, X, Y, i, start, left, right, gaps.cut, curve)
                 else:
                     for j in range(y.shape[0]):
-                        y[j] = slope * np.sqrt(point + y[j]) + offset
-            ri, si = left[3, i], left[4, i] + constant
-            r, s = right[3, start:stop], right[4, start:stop]
+                        y[j] = slope * np.sqrt(branch + y[j]) + offset
+            ri, si = left.radius[i], left.shift[i] + curve.constant
+            r, s = right.radius[start:stop], right.shift[start:stop]
             for k in range(kinds):
                 _horner(value, y, coefficients[k], terms)
                 target = out[k, i, start:stop]
-                if modes[k] == 0:
+                shift = curve.shifts[k]
+                if shift == NO_SHIFT:
                     for j in range(y.shape[0]):
                         target[j] = value[j] * (ri * r[j])
-                elif modes[k] == 1:
+                elif shift == SHIFT_BY_ONE:
                     for j in range(y.shape[0]):
                         target[j] = value[j] * (ri * r[j]) + (si + s[j])
                 else:
-                    _horner(extra, y, coefficients[modes[k]], terms)
+                    _horner(extra, y, coefficients[shift], terms)
                     for j in range(y.shape[0]):
                         target[j] = value[j] * (ri * r[j]) + (si + s[j]) * extra[j]
     return recomputed
@@ -240,11 +291,11 @@ def _angle(gap: float, g: float) -> float:
 
 @_jit
 def arc_pass(
-    out: Any, X: Any, Y: Any, left: Any, right: Any, L: Any, R: Any, rest: float, cut: float,
-    arc: Any, codes: Any, i0: int, i1: int, j0: int, j1: int, symmetric: bool,
+    out: Any, X: Any, Y: Any, left: Any, right: Any, gaps: Any, angles: Any, codes: Any,
+    i0: int, i1: int, j0: int, j1: int, symmetric: bool,
 ) -> int:  # fmt: skip
-    """`polynomial_pass` by Newton in the angle, entry by entry; arc = (g, v, e, σ_a², s₀)."""
-    g, power, bend, recurrent, constant = arc[0], arc[1], arc[2], arc[3], arc[4]
+    """`polynomial_pass` by Newton in the angle, entry by entry; angles : :class:`Angles`."""
+    g, power, bend, recurrent = angles.g, angles.power, angles.bend, angles.recurrent
     buffer = np.empty(_CHUNK, out.dtype)
     recomputed = 0
     for i in range(i0, i1):
@@ -252,15 +303,15 @@ def arc_pass(
         for start in range(begin, j1, _CHUNK):
             stop = min(start + _CHUNK, j1)
             gap = buffer[: stop - start]
-            recomputed += _fill_gaps(gap, out[0, i, start:stop], X, Y, i, start, left, right, L, R, rest, cut)
+            recomputed += _fill_gaps(gap, out[0, i, start:stop], X, Y, i, start, left, right, gaps)
             for j in range(stop - start):
                 theta = _angle(np.float64(gap[j]), g)
                 rho = np.cos(theta)
-                scale = np.float64(left[3, i]) * right[3, start + j]
-                shift = np.float64(left[4, i]) + right[4, start + j] + constant
+                scale = np.float64(left.radius[i]) * right.radius[start + j]
+                shift = np.float64(left.shift[i]) + right.shift[start + j] + angles.constant
                 dual = scale * (power * rho + bend * lens(theta)) + shift
                 for k in range(codes.size):
-                    out[k, i, start + j] = combine_compiled(
+                    out[k, i, start + j] = compiled_combine(
                         codes[k], dual, power - bend * theta, scale * rho, recurrent, 1.0
                     )
     return recomputed

@@ -17,12 +17,13 @@ from numpy.polynomial import chebyshev
 from numpy.typing import NDArray
 from scipy.fft import dct
 
-__all__ = ["Polynomial", "Variable", "fit"]
+__all__ = ["ABOVE", "BELOW", "COSINE", "ROOT", "Polynomial", "Variable", "fit"]
 
 Array: TypeAlias = NDArray[Any]
 
 _NODES = 96
 _MAX_DEGREE = 48
+COSINE, ROOT, ABOVE, BELOW = range(4)  # codes of the variables below, for the compiled pass
 GROUP = 4  # the compiled pass evaluates this many Horner steps per sweep
 
 
@@ -40,7 +41,7 @@ class Variable:
 
     @property
     def code(self) -> int:
-        return ("t", "u", "above", "below").index(self.name)
+        return {"t": COSINE, "u": ROOT, "above": ABOVE, "below": BELOW}[self.name]
 
     def __call__(self, u: Array, beyond: Array) -> Array:
         if self.name == "t":

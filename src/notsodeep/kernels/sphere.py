@@ -23,10 +23,10 @@ from numpy.typing import ArrayLike, NDArray
 from notsodeep.activations import Activation
 from notsodeep.checks import InputError, choice, count, positive
 from notsodeep.kernels.analytic import Dual, complex_dual
-from notsodeep.kernels.dense import Network, check_depth, recursion_of, supported
-from notsodeep.kernels.plans import choose, cosine_function
+from notsodeep.kernels.dense import Network, check_depth, plan_for, recursion_of, supported
 from notsodeep.kernels.polynomial import Polynomial
 from notsodeep.kernels.samples import Samples, levels_of
+from notsodeep.kernels.univariate import cosine_function
 from notsodeep.kinds import Kind
 from notsodeep.models import Explicit
 from notsodeep.recursion import Recursion
@@ -170,7 +170,7 @@ class SphereKernel:
         correlation of the drives σ_b² x·y + σ_0².
         """
         levels = levels_of(self._recursion, self._sample)
-        return choose(self._recursion, self._sample, self._sample, (levels, levels), (self.kind,)).polynomial
+        return plan_for(self._recursion, self._sample, self._sample, (levels, levels), (self.kind,)).polynomial
 
     def _cosines(self, t: ArrayLike) -> Array:
         cosine = np.asarray(t, dtype=np.float64)

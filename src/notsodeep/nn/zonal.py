@@ -21,8 +21,8 @@ from torch import Tensor
 
 from notsodeep.kernels.arc import Arc, lens_of
 from notsodeep.kernels.piecewise import fit_pieces
-from notsodeep.kernels.plans import cosine_function
 from notsodeep.kernels.polynomial import Polynomial, Variable, fit
+from notsodeep.kernels.univariate import cosine_function
 from notsodeep.kinds import Kind
 from notsodeep.nn.cosines import Ends
 from notsodeep.recursion import Recursion

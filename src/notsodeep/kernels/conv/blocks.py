@@ -22,9 +22,9 @@ from notsodeep.kernels.conv.images import Images, check_images, parts
 from notsodeep.kernels.conv.offsets import Offset, offsets
 from notsodeep.kernels.conv.pairs import BUFFERS, INFO, equilibrium_tile, layered_tile
 from notsodeep.kernels.info import ConvInfo
-from notsodeep.kernels.kinds import kind_codes, requested_kinds
 from notsodeep.kernels.matrices import ComputedBlocks
 from notsodeep.kernels.passes import mirror
+from notsodeep.kinds import kind_codes, requested_kinds
 from notsodeep.models import ConvDEQ, require_infinite_width
 from notsodeep.progress import Progress, reporter
 from notsodeep.threads import plain_pool

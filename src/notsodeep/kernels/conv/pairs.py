@@ -44,7 +44,7 @@ from notsodeep.kernels.conv.sweeps import (
     wrap_rows,
     wrap_sides,
 )
-from notsodeep.kernels.kinds import FROZEN, INJECTED, NNGP, NTK
+from notsodeep.kinds import FROZEN, INJECTED, NNGP, NTK
 
 __all__ = ["BUFFERS", "INFO", "equilibrium_tile", "layered_tile"]
 
