@@ -28,6 +28,9 @@ MEANINGS = {
 def test_meaning(text: str) -> None:
     formula = Formula(text)
     np.testing.assert_allclose(formula(X), MEANINGS[text], rtol=1e-13, atol=1e-14)
+    step = 1e-6
+    slopes = (formula(X + 0.01 + step) - formula(X + 0.01 - step)) / (2 * step)  # away from the kinks
+    np.testing.assert_allclose(formula.derivative(X + 0.01), slopes, rtol=1e-7, atol=1e-8)
     import scipy.special
 
     code = eval(f"lambda x: {formula.python}", {"np": np, "scipy": scipy, "__builtins__": {}})  # what the page copies
@@ -87,7 +90,9 @@ def test_no_text_does_anything_else(text: str) -> None:
 
 
 def test_a_formula_is_an_activation() -> None:
-    typed, known = (nsd.DEQ(nsd.activation(one), 0.2, 0.8) for one in (Formula("tanh(x)"), "tanh"))
+    formula = Formula("tanh(x)")
+    typed = nsd.DEQ(nsd.activation(formula, derivative=formula.derivative), 0.2, 0.8)
+    known = nsd.DEQ("tanh", 0.2, 0.8)
     t = np.linspace(-1, 1, 9)
     np.testing.assert_allclose(typed.on_sphere("ntk")(t), known.on_sphere("ntk")(t), rtol=1e-8)
     assert set(FUNCTIONS) >= {"exp", "tanh", "max", "erf"}

@@ -105,7 +105,7 @@ def _activation(phi: str) -> Activation:
     if phi in ACTIVATIONS:
         return activation(phi)
     formula = Formula(phi)
-    found = activation(formula)
+    found = activation(formula, derivative=formula.derivative)
     if not found.kinks:
         return found
     # piecewise linear formulas have their moments in closed form
