@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -419,10 +420,10 @@ def test_a_result_does_not_replace_what_appeared_while_it_was_computed(
 ) -> None:
     plain = data.load
 
-    def load(name: str) -> data.Data:
+    def load(name: str, **options: Any) -> data.Data:
         for ending in ("npy", "npz", "csv"):
             Path("work", f"o.{ending}").write_text("mine")
-        return plain(name)
+        return plain(name, **options)
 
     Path("work").mkdir()
     monkeypatch.setattr(data, "load", load)

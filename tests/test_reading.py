@@ -274,7 +274,7 @@ def test_damaged_model_files(name: str, run: Run, tmp_path: Path) -> None:
     path.write_bytes(MODELS[name].encode("utf-8", "surrogateescape"))
     np.save(tmp_path / "X.npy", X)
     commands: list[tuple[Any, ...]] = [("show", path)]
-    commands.append(("kernel", tmp_path / "X.npy", "--model", path, "--out", tmp_path / "K.npy"))
+    commands.append(("kernel", tmp_path / "X.npy", "--cell", path, "--out", tmp_path / "K.npy"))
     for command in commands:
         result = at_once(lambda command=command: run(*command))
         assert (result.code, result.out, result.err.count("\n")) == (2, "", 1), result

@@ -15,7 +15,6 @@ import pytest
 from tests.command_line import Run
 
 from notsodeep import resources
-from notsodeep.commands import kernel
 
 
 @pytest.mark.parametrize(
@@ -32,7 +31,7 @@ def test_a_kernel_in_one_file_asks_for_room_first(
     monkeypatch.chdir(tmp_path)
     np.save("X.npy", np.eye(20))
     usage = namedtuple("usage", "total used free")
-    monkeypatch.setattr(kernel, "available_memory", lambda: memory)
+    monkeypatch.setattr(resources, "available_memory", lambda: memory)
     monkeypatch.setattr(shutil, "disk_usage", lambda place: usage(disk, 0, disk))
     result = run("kernel", "X.npy", "--out", "K.npy")
     assert result.code == (0 if message is None else 2)
@@ -48,7 +47,8 @@ def test_a_kernel_of_a_hundred_thousand_samples_is_refused_at_once(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     np.save(tmp_path / "X.npy", np.ones((100_000, 1)))
-    monkeypatch.setattr(kernel, "available_memory", lambda: min(resources.available_memory(), 79 * 10**9))
+    here = resources.available_memory()
+    monkeypatch.setattr(resources, "available_memory", lambda: min(here, 79 * 10**9))
     result = run("kernel", tmp_path / "X.npy", "--out", tmp_path / "K.npy")
     assert result.code == 2
     assert "would take 80 GB" in result.err

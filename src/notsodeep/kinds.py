@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from enum import IntEnum
 from typing import Any
 
-from notsodeep.checks import InputError, choice
+from notsodeep.errors import InputError, choice
 
 __all__ = ["CK", "FROZEN", "INJECTED", "NNGP", "NTK", "Kind", "combine", "kind_codes", "requested_kinds"]
 

@@ -8,7 +8,7 @@ import unicodedata
 from collections.abc import Iterable
 from typing import Any
 
-__all__ = ["cell", "listed", "printable", "speak_plainly"]
+__all__ = ["cell", "listed", "printable", "speak_plainly", "spelt"]
 
 _UNSEEN = ("Cc", "Cf", "Cs", "Zl", "Zp")  # control characters, direction marks, surrogates, line separators
 _FORMULA = tuple("=+-@＝＋－＠\t\r\n")  # a spreadsheet evaluates cells that begin with these
@@ -74,6 +74,12 @@ def speak_plainly() -> None:
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors=_ERRORS)
+
+
+def spelt(text: str) -> str:
+    """Text with the characters that standard output lacks replaced, for libraries that write past its error handler."""
+    encoding = sys.stdout.encoding or "utf-8"
+    return text.encode(encoding, _ERRORS).decode(encoding)
 
 
 def _spell(error: UnicodeError) -> tuple[str, int]:

@@ -48,14 +48,14 @@ def test_command_takes_a_width(run: Run, file, tmp_path):
     assert "readout at width 600" in result.out
     network = nsd.match(RELU, tau0=1.0).network.save(tmp_path / "network.json")
     options = ("--mixture", file, "--n", 600, "--ridge", 0.05, "--json")
-    content = run("forecast", "--model", network, *options, "--width", 500, "--width", 10**7).json
+    content = run("forecast", "--cell", network, *options, "--width", 500, "--width", 10**7).json
     assert content["width"] == [500, 10**7]
-    assert content["accuracy"] < run("forecast", "--model", network, *options).json["accuracy"] - 1e-3
+    assert content["accuracy"] < run("forecast", "--cell", network, *options).json["accuracy"] - 1e-3
 
 
 def test_command_takes_networks_and_data(run: Run, file, tmp_path):
     network = nsd.match(RELU, tau0=1.0).network.save(tmp_path / "network.json")
-    content = run("forecast", "--model", network, "--mixture", file, "--n", 600, "--ridge", 0.05, "--json").json
+    content = run("forecast", "--cell", network, "--mixture", file, "--n", 600, "--ridge", 0.05, "--json").json
     assert content["accuracy"] == pytest.approx(0.948, abs=5e-4)
     result = run("forecast", "--data", "digits", "--limit", 500, "--activation", "tanh", "--ridge", 1)
     assert "check      predicted" in result.out

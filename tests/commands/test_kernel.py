@@ -20,7 +20,7 @@ def test_kernel(run: Run, small: Path, tmp_path: Path) -> None:
     assert again.code == 2
     assert "pass --force to replace it" in again.err
     model = nsd.Explicit(["relu"]).save(tmp_path / "model.json")
-    assert run("kernel", small, "--model", model, "--out", out, "--force", "--dtype", "float32").code == 0
+    assert run("kernel", small, "--cell", model, "--out", out, "--force", "--dtype", "float32").code == 0
     assert np.load(out).dtype == np.float32
     assert run("kernel", small, "--out", out, "--force", "--limit", "7", "--json").json["shape"] == [7, 7]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["K.npy", "model.json"]

@@ -37,7 +37,7 @@ def test_arrays_with_labels(tmp_path: Path) -> None:
     assert found.page == tmp_path / "out" / "index.html"
     assert not found.replaced
     assert json.loads((tmp_path / "out" / "match.json").read_text(encoding="utf-8")) == found.content
-    rows = "centred, and scaled to mean ‖x‖² = τ0², τ0 = 1"
+    rows = "centred, and scaled to mean ‖x‖² = τ0², τ0 = 0.9"
     facts = {"name": "your data", "prepared": True, "rows": rows, "samples": 40, "features": 50, "classes": 2}
     assert found.content["data"] == facts
     assert nsd.load_model(tmp_path / "out" / "network.json") == MATCH.network
@@ -65,6 +65,7 @@ def test_without_data_and_with_progress(tmp_path: Path, capsys: pytest.CaptureFi
         "report",
         *(f"kernel of the {name} network" for name in ("implicit", "matched", "plain relu", "plain tanh")),
         "forecast",
+        "one hidden layer",
         "drawing",
     ]
 
@@ -75,7 +76,7 @@ def test_a_cell_of_two_layers(tmp_path: Path) -> None:
     page = match.report(tmp_path / "out", X, Y).page.read_text(encoding="utf-8")
     assert "layer 2: " in page
     assert "implicit layer 2: φ₂" in page
-    assert page.count('class="plot"') == 2 + match.depth + 3 + 3 + 2
+    assert page.count('class="plot"') == 2 + match.depth + 3 + 3 + 2 + 3
     assert nsd.load_model(tmp_path / "out" / "network.json") == match.network
 
 

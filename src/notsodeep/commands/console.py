@@ -18,7 +18,7 @@ from typer.core import TyperCommand, TyperGroup
 from notsodeep import files
 from notsodeep.errors import InputError, choice
 from notsodeep.progress import Reporter, reporter
-from notsodeep.text import printable
+from notsodeep.text import printable, spelt
 
 if TYPE_CHECKING:
     from rich.console import Console, Group
@@ -42,6 +42,9 @@ __all__ = [
 class Command(TyperCommand):
     """A command whose help lists the options in groups: those of the command, of the model, of the data."""
 
+    def get_help(self, ctx: Any) -> str:
+        return spelt(super().get_help(ctx))
+
     def format_options(self, ctx: Any, formatter: Any) -> None:
         groups: dict[str, list[tuple[str, str]]] = {}
         for parameter in self.get_params(ctx):
@@ -58,6 +61,9 @@ class Command(TyperCommand):
 
 class Commands(TyperGroup):
     """A group of commands; the error for a misspelt one suggests the nearest."""
+
+    def get_help(self, ctx: Any) -> str:
+        return spelt(super().get_help(ctx))
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         if args and not args[0].startswith("-"):

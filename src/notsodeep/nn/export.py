@@ -114,7 +114,9 @@ def _build_layers(description: Any, tensors: dict[str, torch.Tensor]) -> torch.n
 def _require_numbers(tensors: Mapping[str, torch.Tensor], dtype: torch.dtype) -> None:
     for name, value in tensors.items():
         if value.dtype != dtype or not bool(value.isfinite().all()):
-            raise InputError(f"{name} does not hold finite numbers in {dtype}; save another network")
+            raise InputError(
+                f"{name} does not hold finite numbers in {str(dtype).removeprefix('torch.')}; save another network"
+            )
 
 
 def _build(description: Any, tensors: dict[str, torch.Tensor]) -> DEQNet | ExplicitNet:

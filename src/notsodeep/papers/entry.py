@@ -51,7 +51,7 @@ class Check:
         '58.80 to 60.70 %'
         >>> off = Check.number("norm", 0.26, 0.35, 0.36)
         >>> off.agrees, off.measured
-        (False, '0.35 to 0.36: off by +0.09 (36 %)')
+        (False, '0.35 to 0.36: off by +0.09 (35 %)')
         """
         half = 0.5 * 10.0**-digits
         within = low - half <= printed <= high + half
