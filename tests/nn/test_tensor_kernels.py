@@ -30,6 +30,8 @@ MODELS = {
     "one layer": nsd.Explicit(["relu"]),
     "three layers": nsd.Explicit(["relu", "gelu", "erf"], bias=[0.1, 0.2, 0.3]),
     "normalised rows": nsd.Explicit(["abs", "relu"], normalize=2.0),
+    "erf near its limit": nsd.DEQ("erf", 0.78, 0.05),
+    "cell near its limit": nsd.DeepDEQ([nsd.Layer("relu", 1.3, 0.2), nsd.Layer("relu", 3.0, 0.1)]),
     "cell": nsd.DeepDEQ([nsd.Layer("relu", 0.5, 0.7), nsd.Layer("leaky_relu", 0.6, 0.4)]),
     "normalised cell": nsd.DeepDEQ([nsd.Layer("relu", 0.5, 0.7, normalize="layer"), nsd.Layer("gelu", 0.3, 0.4, 0.1)]),
 }
@@ -112,6 +114,29 @@ def test_first_derivatives(name: str, kind: str) -> None:
         return nn.kernel(model, X, kind=kind, variances=dict(zip(given, values, strict=True)), tile=2)
 
     assert torch.autograd.gradcheck(function, (rows(), *given.values()), eps=1e-7, atol=1e-6, rtol=1e-5, fast_mode=True)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=["float64", "float32"])
+@pytest.mark.parametrize("phi", ["relu", "leaky relu"])
+@pytest.mark.parametrize("kind", nsd.DEQ.kinds)
+def test_the_compiled_gradient_is_that_of_pairs(phi: str, kind: str, dtype: Any) -> None:
+    """Two ways to the same gradient; with a graph of its own it is computed pair by pair, in float64."""
+    given = {name: value.detach().to(dtype).requires_grad_() for name, value in leaves(MODELS[phi]).items()}
+    X, weight = torch.tensor(samples(), dtype=dtype), torch.tensor(np.random.default_rng(5).standard_normal((14, 14)))
+    X[1] += 0.1  # identical and opposite rows have a cone
+    X[3] += 0.1
+    if dtype == torch.float32:  # rows 1e-6 apart differ by rounding
+        X[7] += 1e-2 * X[8]
+        X[9] += 1e-2 * X[6]
+    for Y in (None, X[4:9] * 1.5 + 0.2):
+        inputs = [X.requires_grad_(), *([] if Y is None else [Y.detach().requires_grad_()]), *given.values()]
+        K = nn.kernel(MODELS[phi], X, None if Y is None else inputs[1], kind=kind, variances=given, tile=5)
+        w = weight[:, : K.shape[1]].to(dtype)
+        found = torch.autograd.grad(K, inputs, w, retain_graph=True)
+        exact = torch.autograd.grad(K, inputs, w, create_graph=True)
+        for one, other in zip(found, (value.detach() for value in exact), strict=True):
+            size = float(other.abs().max()) + 1
+            torch.testing.assert_close(one, other, rtol=0, atol=100 * TIGHT[dtype] * size)
 
 
 @pytest.mark.parametrize(("name", "kind"), some(("relu", "ck"), ("erf", "ntk"), ("cell", "ntk")))

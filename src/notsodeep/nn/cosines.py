@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-__all__ = ["Ends", "ends", "unit_rows"]
+__all__ = ["Ends", "ends", "near_end", "unit_rows"]
 
 _NUMBERS = 1 << 22  # in the differences formed at a time
 
@@ -48,9 +48,14 @@ def ends(value: Tensor, top: Any, rows: Callable[[], tuple[Tensor, Tensor]] | No
     return Ends(value, below, above)
 
 
+def near_end(x: Tensor) -> float:
+    """Distances of unit rows from ±1 below which they are computed again."""
+    return 4e-3 if x.dtype == torch.float32 else 1e-4
+
+
 def _again(near: Tensor, far: Tensor, scale: Tensor | None, left: Tensor, right: Tensor, sign: float) -> None:
     """Small distances once more, as scale·‖x̂ ± ŷ‖²/2."""
-    cut: Any = 4e-3 if near.dtype == torch.float32 else 1e-4
+    cut: Any = near_end(near)
     places = (near < (cut if scale is None else cut * scale)).nonzero()
     for part in places.split(max(1, _NUMBERS // left.shape[-1])):
         b, i, j = part.unbind(-1)

@@ -120,8 +120,9 @@ class Pairs:
             return _output(levels[-1], _stages(levels, state, square)[-1])
 
         low = torch.zeros_like(square)
-        low = low.expand(torch.broadcast_shapes(low.shape, image(low).shape)).clone()
-        high = (2 * image(low)).clamp_min(torch.finfo(square.dtype).tiny)
+        first = image(low)
+        low = low.expand(torch.broadcast_shapes(low.shape, first.shape)).clone()
+        high = (2 * first).clamp_min(torch.finfo(square.dtype).tiny)
         for _ in range(2000):
             beyond = image(high) > high
             if not beyond.any():
@@ -142,7 +143,7 @@ class Pairs:
             state = proposal
             if done.all():
                 break
-        return state
+        return torch.where(first == 0, 0.0, state)  # exactly: next to 0 a square root has no finite slope
 
     # --- pairs --------------------------------------------------------------------------
 

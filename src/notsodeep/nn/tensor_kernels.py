@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import torch
@@ -24,9 +24,9 @@ from notsodeep.recursion import Layer, Recursion
 
 __all__ = ["kernel", "kernel_slopes"]
 
-Evaluate: TypeAlias = Callable[..., Tensor]  # X, Y, order, *variances
+Sides: TypeAlias = tuple[Any, ...]  # tensors (…, n, ·) of the rows on one side, some of them None
 
-_ENTRIES = 1 << 19  # of a tile
+_ENTRIES = 1 << 20  # of a tile
 _PROBES = 9
 
 
@@ -54,7 +54,7 @@ def kernel(
         In place of the model's: ``"recurrent"``, ``"input"``, ``"bias"`` of a DEQ, each a scalar or a tensor of the
         batch's shape. Of a DeepDEQ the last dimension holds the layers; an Explicit has ``"bias"`` alone, likewise.
     tile : int, optional
-        Rows computed at a time, by PyTorch; by default about half a million entries, and on a processor the compiled
+        Rows computed at a time, by PyTorch; by default about a million entries, and on a processor the compiled
         engine of ``model.kernel``. Beyond the result, memory is that of a tile.
 
     Returns
@@ -107,10 +107,10 @@ def kernel(
 
         if not any(x.requires_grad for x in (X, other, *given.values())):
             return compiled()
-    evaluate = _method(model, kind, given, X, other)
+    method = _method(model, kind, given, X, other)
     if isinstance(model, Explicit) and model.normalize is not None:
-        evaluate = _radial(evaluate, model.normalize)
-    result: Tensor = _Tiled.apply(evaluate, compiled, shape, rows, X, Y, *given.values())
+        method = _radial(method, model.normalize)
+    result: Tensor = _Tiled.apply(method, compiled, shape, rows, X, Y, *given.values())
     return result
 
 
@@ -118,13 +118,13 @@ def kernel_slopes(model: DEQ, X: Tensor, kind: str, variances: Mapping[str, Tens
     """∂K_ij/∂v, an (n, n) matrix for each of the scalar variances of a DEQ."""
     _check(X, "X")
     given = _given(model, variances)
-    evaluate = _method(model, kind, given, X, X)
+    method = _method(model, kind, given, X, X)
     n = X.shape[-2]
     found = X.new_empty(len(given), n, n)
     for rows, columns in _tiles(found[0], None, symmetric=True):
         with torch.enable_grad():
             values = [value.detach().requires_grad_() for value in given.values()]
-            K = evaluate(X[rows], X[columns], 1, *values)
+            K = method(X[rows], X[columns], 1, *values)
             weight = torch.zeros_like(K, requires_grad=True)  # Σ weight·∂K/∂v is linear in it
             totals = torch.autograd.grad(K, values, weight, create_graph=True)
             parts = [torch.autograd.grad(total, weight, retain_graph=True)[0] for total in totals]
@@ -209,13 +209,41 @@ def _levels(model: Network, recursion: Recursion, given: dict[str, Tensor]) -> t
 # --- tiles -----------------------------------------------------------------------------------
 
 
+class Method(NamedTuple):
+    """How a tile is computed, in two steps: what each row needs, once, and what each pair needs.
+
+    Attributes
+    ----------
+    prepare : callable
+        Maps rows (…, n, p), the side (0 or 1) and the variances to tensors (…, n, ·).
+    pairs : callable
+        Maps those of both sides, the order of derivatives and the variances to K.
+    again : Method or None
+        The one that has second derivatives.
+    compiled : callable or None
+        Maps those of both sides, the weights of a tile and the variances to the gradients of both sides and of the
+        variances, or to None where it does not apply.
+    """
+
+    prepare: Callable[..., Sides]
+    pairs: Callable[..., Tensor]
+    again: Method | None = None
+    compiled: Callable[..., list[Any] | None] | None = None
+
+    def __call__(self, X: Tensor, Y: Tensor, order: int, *given: Tensor) -> Tensor:
+        if order > 1 and self.again is None:
+            raise RuntimeError("this kernel has first derivatives only: its activation has no closed form")
+        prepare, pairs, *_ = self.again if order > 1 and self.again is not None else self
+        return pairs(prepare(X, 0, *given), prepare(Y, 1, *given), order, *given)
+
+
 class _Tiled(torch.autograd.Function):
     """K by groups of rows. The backward pass evaluates each group again, with a graph of its own."""
 
     @staticmethod
     def forward(
         ctx: Any,
-        evaluate: Evaluate,
+        method: Method,
         compiled: Callable[[], Tensor] | None,
         shape: tuple[int, ...],
         tile: int | None,
@@ -224,13 +252,13 @@ class _Tiled(torch.autograd.Function):
         *variances: Tensor,
     ) -> Tensor:
         ctx.save_for_backward(X, Y, *variances)
-        ctx.evaluate, ctx.tile = evaluate, tile
+        ctx.method, ctx.tile = method, tile
         if compiled is not None:
             return compiled()
-        other = X if Y is None else Y
+        left, right = (method.prepare(x, k, *variances) for k, x in enumerate((X, X if Y is None else Y)))
         out = X.new_empty(shape)
         for rows, columns in _tiles(out, tile, symmetric=Y is None):
-            part = evaluate(X[..., rows, :], other[..., columns, :], 0, *variances)
+            part = method.pairs(_part(left, rows), _part(right, columns), 0, *variances)
             out[..., rows, columns] = part
             if Y is None:
                 out[..., columns, rows] = part.transpose(-1, -2)
@@ -242,44 +270,69 @@ class _Tiled(torch.autograd.Function):
         wanted = ctx.needs_input_grad[4:]
         if torch.is_grad_enabled():  # derivatives of derivatives: one graph for everything
             inputs = [x for x, needed in zip((X, Y, *variances), wanted, strict=True) if needed]
-            K = ctx.evaluate(X, X if Y is None else Y, 2, *variances)
+            K = ctx.method(X, X if Y is None else Y, 2, *variances)
             again = iter(torch.autograd.grad(K, inputs, gradient, create_graph=True))
             return (None, None, None, None, *(next(again) if needed else None for needed in wanted))
-        total = [torch.zeros_like(x) if needed else None for x, needed in zip((X, Y, *variances), wanted, strict=True)]
+        with torch.enable_grad():
+            free: list[Any] = [
+                None if x is None else x.detach().requires_grad_(needed)
+                for x, needed in zip((X, Y, *variances), wanted, strict=True)
+            ]
+            first, second, *numbers = free
+            sides = [ctx.method.prepare(first if k == 0 or Y is None else second, k, *numbers) for k in (0, 1)]
+        kept = [*sides[0], *sides[1], *numbers]
+        total = [torch.zeros_like(x) if x is not None and x.requires_grad else None for x in kept]
         for rows, columns in _tiles(gradient, ctx.tile, symmetric=Y is None):
             weight = gradient[..., rows, columns]
             if Y is None and columns.stop > rows.stop:  # entries below the diagonal blocks
                 weight = weight.clone()
                 later = slice(rows.stop, columns.stop)
                 weight[..., rows.stop - rows.start :] += gradient[..., later, rows].transpose(-1, -2)
-            _add(ctx.evaluate, total, weight, rows, columns, X, Y, variances)
-        return (None, None, None, None, *total)
+            _add(ctx.method, total, weight, (rows, columns), sides, numbers)
+        pairs = [(x, t) for x, t in zip(kept, total, strict=True) if t is not None]
+        inputs = [x for x in free if x is not None and x.requires_grad]
+        found = iter(torch.autograd.grad([x for x, _ in pairs], inputs, [t for _, t in pairs]))
+        return (None, None, None, None, *(next(found) if needed else None for needed in wanted))
+
+
+def _part(side: Sides, span: slice) -> Sides:
+    return tuple(None if x is None else x[..., span, :] for x in side)
 
 
 def _add(
-    evaluate: Evaluate,
+    method: Method,
     total: list[Tensor | None],
     weight: Tensor,
-    rows: slice,
-    columns: slice,
-    X: Tensor,
-    Y: Tensor | None,
+    spans: tuple[slice, slice],
+    sides: list[Sides],
     variances: list[Tensor],
 ) -> None:
-    """Add the gradient of Σ weight·K over one tile."""
-    places = [(0, rows, X), (0 if Y is None else 1, columns, X if Y is None else Y)]
+    """Add the gradient of Σ weight·K over one tile to those of prepared rows and of variances."""
+    places = [span for side, span in zip(sides, spans, strict=True) for _ in side]
+    if method.compiled is not None:
+        given = (_part(side, span) for side, span in zip(sides, spans, strict=True))
+        if (explicit := method.compiled(*given, weight, *variances)) is not None:
+            for out, span, more in zip(total, [*places, *[None] * len(variances)], explicit, strict=True):
+                if out is not None and more is not None:
+                    (out if span is None else out[..., span, :]).add_(more)
+            return
     with torch.enable_grad():
-        sides = [x[..., span, :].detach().requires_grad_(total[k] is not None) for k, span, x in places]
-        numbers = [v.detach().requires_grad_(t is not None) for v, t in zip(variances, total[2:], strict=True)]
-        K = evaluate(*sides, 1, *numbers)
-        inputs = [x for x in (*sides, *numbers) if x.requires_grad]
-        found = iter(torch.autograd.grad(K, inputs, weight))
-    for (k, span, _), side in zip(places, sides, strict=True):
-        if side.requires_grad:
-            total[k][..., span, :] += next(found)  # type: ignore[index]
-    for k, value in enumerate(numbers):
-        if value.requires_grad:
-            total[2 + k] += next(found)  # type: ignore[operator]
+        parts = [
+            tuple(None if x is None else x.detach().requires_grad_(x.requires_grad) for x in _part(side, span))
+            for side, span in zip(sides, spans, strict=True)
+        ]
+        numbers = [v.detach().requires_grad_(v.requires_grad) for v in variances]
+        K = method.pairs(*parts, 1, *numbers)
+        inputs = [x for x in (*parts[0], *parts[1], *numbers) if x is not None and x.requires_grad]
+        found = iter(
+            torch.autograd.grad(K, inputs, weight, allow_unused=True)
+        )  # a variance may enter by the rows alone
+    for out, span in zip(total, places, strict=False):
+        if out is not None:
+            out[..., span, :] += next(found)
+    for out in total[len(places) :]:
+        if out is not None and (more := next(found)) is not None:
+            out += more
 
 
 def _tiles(out: Tensor, tile: int | None, *, symmetric: bool) -> Iterator[tuple[slice, slice]]:
@@ -293,7 +346,7 @@ def _tiles(out: Tensor, tile: int | None, *, symmetric: bool) -> Iterator[tuple[
 # --- methods ---------------------------------------------------------------------------------
 
 
-def _method(model: Network, kind: str, given: dict[str, Tensor], X: Tensor, Y: Tensor) -> Evaluate:
+def _method(model: Network, kind: str, given: dict[str, Tensor], X: Tensor, Y: Tensor) -> Method:
     """The function that evaluates a tile: one polynomial where it suffices, all pairs otherwise."""
     norms = [torch.linalg.vector_norm(rows.detach(), dim=-1).double().cpu().numpy().ravel() for rows in (X, Y)]
     if isinstance(model, Explicit) and model.normalize is not None:
@@ -338,55 +391,92 @@ def _method(model: Network, kind: str, given: dict[str, Tensor], X: Tensor, Y: T
     )
 
 
-def _by_arc(layer: Layer, zonal: Zonal, names: tuple[str, ...], again: Evaluate | None) -> Evaluate:
+def _by_arc(layer: Layer, zonal: Zonal, names: tuple[str, ...], again: Method | None) -> Method:
     """A DEQ with a homogeneous φ: K = √(q_i q_j) k(t), t the cosine of (√input·x, √bias)."""
     power = Arc.of(layer.activation, 0.0).power
 
-    def evaluate(X: Tensor, Y: Tensor, order: int, *given: Tensor) -> Tensor:
-        if order > 1:
-            assert again is not None
-            return again(X, Y, order, *given)
+    def numbers(X: Tensor, given: tuple[Tensor, ...]) -> list[Any]:
         values = {name: value.to(X.dtype) for name, value in zip(names, given, strict=True)}
-        recurrent, gain, bias = (values.get(n, getattr(layer, n)) for n in ("recurrent", "input", "bias"))
-        lengths = [root(gain * rows.square().sum(-1) + bias).unsqueeze(-1) for rows in (X, Y)]
-        r, s = lengths
-        safe = [torch.where(length > 0, length, 1.0) for length in lengths]
-        cosine = (X * (gain / safe[0])) @ (Y / safe[1]).transpose(-1, -2)
+        return [values.get(name, getattr(layer, name)) for name in ("recurrent", "input", "bias")]
+
+    def prepare(X: Tensor, side: int, *given: Tensor) -> Sides:
+        _, gain, bias = numbers(X, given)
+        length = root(gain * X.square().sum(-1, keepdim=True) + bias)
+        safe = torch.where(length > 0, length, 1.0)
+        rows = X * (gain / safe) if side == 0 else X / safe
         if torch.is_tensor(bias) or bias:
-            cosine = cosine + (bias / safe[0]) * (1 / safe[1]).transpose(-1, -2)
+            rows = torch.cat([rows, (bias if side == 0 else 1.0) / safe], -1)
+        return rows, length, _unit(X, gain, bias) if zonal.tangent else None
 
-        def unit() -> tuple[Tensor, Tensor]:
-            found = [torch.cat([rows * gain**0.5, torch.zeros_like(rows[..., :1]) + bias**0.5], -1) for rows in (X, Y)]
-            return unit_rows(found[0])[0], unit_rows(found[1])[0]
-
-        t = ends(cosine, 1.0, unit if zonal.tangent else None)
+    def pairs(left: Sides, right: Sides, order: int, *given: Tensor) -> Tensor:
+        (rows, r, unit), (columns, s, other) = left, right
+        recurrent, *_ = numbers(rows, given)
+        t = ends(rows @ columns.transpose(-1, -2), 1.0, (lambda: (unit, other)) if zonal.tangent else None)
         result = zonal(t, recurrent if torch.is_tensor(recurrent) else None)
         return result * (r / (1 - recurrent * power)) * s.transpose(-1, -2)
 
-    return evaluate
+    @torch.no_grad()
+    def compiled(left: Sides, right: Sides, weight: Tensor, *given: Tensor) -> list[Any] | None:
+        (rows, r, unit), (columns, s, other) = left, right
+        recurrent, *_ = numbers(rows, given)
+        scale = 1 / (1 - recurrent * power)
+        turned = torch.is_tensor(recurrent) and recurrent.requires_grad
+        t = rows @ columns.transpose(-1, -2)
+        close = (unit, other) if zonal.tangent else None
+        found = zonal.gradient(t, weight, (r * scale).squeeze(-1), s.squeeze(-1), close, turned)
+        if found is None:
+            return None
+        to_r, to_s, by_recurrent = found
+        total = by_recurrent + power * scale * (r.squeeze(-1) * scale).dot(to_r)  # scale grows too
+        return [
+            t @ columns if rows.requires_grad else None, (to_r * scale).unsqueeze(-1), None,
+            t.transpose(-1, -2) @ rows if columns.requires_grad else None, to_s.unsqueeze(-1), None,
+            *(total if name == "recurrent" else None for name in names),
+        ]  # fmt: skip
+
+    return Method(prepare, pairs, again, compiled)
 
 
-def _by_cosine(zonal: Zonal, homogeneous: bool, again: Evaluate | None) -> Evaluate:
+@torch.no_grad()
+def _unit(X: Tensor, gain: Any, bias: Any) -> Tensor:
+    return unit_rows(torch.cat([X * gain**0.5, torch.zeros_like(X[..., :1]) + bias**0.5], -1))[0]
+
+
+def _by_cosine(zonal: Zonal, homogeneous: bool, again: Method | None) -> Method:
     """K = k(t), or ‖x‖‖y‖ k(t), t the cosine of the rows."""
 
-    def evaluate(X: Tensor, Y: Tensor, order: int, *given: Tensor) -> Tensor:
-        if order > 1:
-            if again is None:
-                raise RuntimeError("this kernel has first derivatives only: its activation has no closed form")
-            return again(X, Y, order, *given)
-        (left, r), (right, s) = unit_rows(X), unit_rows(Y)
-        t = ends(left @ right.transpose(-1, -2), 1.0, (lambda: (left, right)) if zonal.tangent else None)
-        result = zonal(t)
-        return result * r.unsqueeze(-1) * s.unsqueeze(-2) if homogeneous else result
+    def prepare(X: Tensor, side: int, *given: Tensor) -> Sides:
+        unit, length = unit_rows(X)
+        return unit, length.unsqueeze(-1) if homogeneous else None
 
-    return evaluate
+    def pairs(left: Sides, right: Sides, order: int, *given: Tensor) -> Tensor:
+        (rows, r), (columns, s) = left, right
+        t = ends(rows @ columns.transpose(-1, -2), 1.0, (lambda: (rows, columns)) if zonal.tangent else None)
+        return zonal(t) * r * s.transpose(-1, -2) if homogeneous else zonal(t)
+
+    @torch.no_grad()
+    def compiled(left: Sides, right: Sides, weight: Tensor, *given: Tensor) -> list[Any] | None:
+        (rows, r), (columns, s) = left, right
+        t = rows @ columns.transpose(-1, -2)
+        mine, other = (x.squeeze(-1) if homogeneous else y.new_ones(y.shape[:-1]) for x, y in ((r, rows), (s, columns)))
+        found = zonal.gradient(t, weight, mine, other, (rows, columns) if zonal.tangent else None, False)
+        if found is None:
+            return None
+        to_r, to_s = (x.unsqueeze(-1) if homogeneous else None for x in found[:2])
+        return [t @ columns, to_r, t.transpose(-1, -2) @ rows, to_s, *(None for _ in given)]
+
+    return Method(prepare, pairs, again, compiled)
 
 
-def _by_pairs(model: Network, recursion: Recursion, kind: str, names: tuple[str, ...]) -> Evaluate:
+def _by_pairs(model: Network, recursion: Recursion, kind: str, names: tuple[str, ...]) -> Method:
     """Every pair by itself, in float64 where the device has it."""
     kinked = any(phi.kinks for phi in recursion.activations)
 
-    def evaluate(X: Tensor, Y: Tensor, order: int, *given: Tensor) -> Tensor:
+    def prepare(X: Tensor, side: int, *given: Tensor) -> Sides:
+        return (X,)
+
+    def pairs(rows: Sides, columns: Sides, order: int, *given: Tensor) -> Tensor:
+        (X,), (Y,) = rows, columns
         wide = X.dtype if X.device.type == "mps" else torch.float64
         left, right = X.to(wide), Y.to(wide)
         values = {name: value.to(wide) for name, value in zip(names, given, strict=True)}
@@ -396,15 +486,18 @@ def _by_pairs(model: Network, recursion: Recursion, kind: str, names: tuple[str,
         product = ends(left @ right.transpose(-1, -2), top, (lambda: (unit[0], other[0])) if kinked else None)
         return pairs.kernel(kind, product, pairs.samples(r, order), pairs.samples(s, order), order).to(X.dtype)
 
-    return evaluate
+    method = Method(prepare, pairs)
+    return method._replace(again=method)
 
 
-def _radial(evaluate: Evaluate, length: float) -> Evaluate:
+def _radial(method: Method, length: float) -> Method:
     """Rows enter with the norm `length`, and the kernel is multiplied by ‖x‖‖y‖/length²."""
 
-    def scaled(X: Tensor, Y: Tensor, order: int, *given: Tensor) -> Tensor:
-        (left, r), (right, s) = unit_rows(X), unit_rows(Y)
-        inner = evaluate(left * length, right * length, order, *given)
-        return inner * (r / length).unsqueeze(-1) * (s / length).unsqueeze(-2)
+    def prepare(X: Tensor, side: int, *given: Tensor) -> Sides:
+        unit, r = unit_rows(X)
+        return *method.prepare(unit * length, side, *given), (r / length).unsqueeze(-1)
 
-    return scaled
+    def pairs(left: Sides, right: Sides, order: int, *given: Tensor) -> Tensor:
+        return method.pairs(left[:-1], right[:-1], order, *given) * left[-1] * right[-1].transpose(-1, -2)
+
+    return Method(prepare, pairs, None if method.again is None else _radial(method.again._replace(again=None), length))
