@@ -211,7 +211,10 @@ def _with_normalized_skip(layer: Layer, variance: float) -> Activation:
 
     def gap(c: float) -> float:
         m = moments(kinked(c), tau)
-        return layer.skip * m.mean / math.sqrt(m.power - m.mean**2) - c
+        variance = m.power - m.mean**2
+        if not variance > 0:
+            raise InputError(f"skip={layer.skip:g} is too large before a normalisation: hardly any unit stays active")
+        return layer.skip * m.mean / math.sqrt(variance) - c
 
     top = tau
     while gap(top) > 0:

@@ -13,6 +13,7 @@ import torch
 import notsodeep as nsd
 from notsodeep import nn
 from notsodeep.checks import InputError
+from notsodeep.nn import export
 
 NAMES = [name for name in nsd.activation_names() if name not in ("piecewise_linear", "hermite")]
 SHAPES = {
@@ -130,6 +131,41 @@ def test_what_load_could_not_read_is_refused(tmp_path):
     with pytest.raises(InputError, match="NaN"):
         nn.save(net, tmp_path / "net.safetensors")
     assert not list(tmp_path.iterdir())
+
+
+def growing(n: int, stages: int) -> tuple[list[dict[str, object]], dict[str, torch.Tensor]]:
+    """A few weights whose activations have 2·n**stages entries."""
+    layers, tensors = [], {}
+    for stage in range(stages):
+        layers += [
+            {"layer": "Linear", "in_features": 1, "out_features": n, "bias": False},
+            {"layer": "Unflatten", "dim": -1, "unflattened_size": [n, 1]},
+        ]
+        tensors[f"{2 * stage}.weight"] = torch.ones(n, 1)
+    return layers, tensors
+
+
+@pytest.mark.parametrize(
+    ("extra", "message"),
+    [
+        ([{"layer": "ReLU"}] * 1001, "at most 1000"),
+        ([{"layer": "Unflatten", "dim": -1, "unflattened_size": [1] * 9}], "at most 8"),
+        ([{"layer": "Hardtanh", "min_val": 1.0, "max_val": -1.0}], "is damaged"),
+    ],
+)
+def test_layers_that_a_file_may_not_ask_for(extra, message, tmp_path):
+    layers, tensors = growing(3, 1)
+    content = export.packed(tensors, export._SEQUENTIAL, {"layers": [*layers, *extra], "dtype": "float32"})
+    (tmp_path / "net.safetensors").write_bytes(content)
+    with pytest.raises(InputError, match=message):
+        nn.load(tmp_path / "net.safetensors")
+
+
+def test_a_file_of_few_weights_takes_no_memory_for_activations(tmp_path):
+    layers, tensors = growing(3000, 3)  # 2·10¹¹ bytes if it were evaluated
+    content = export.packed(tensors, export._SEQUENTIAL, {"layers": layers, "dtype": "float32"})
+    (tmp_path / "net.safetensors").write_bytes(content)
+    assert len(nn.load(tmp_path / "net.safetensors")) == 6
 
 
 # --- modules that behave ----------------------------------------------------------------

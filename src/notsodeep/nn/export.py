@@ -86,7 +86,7 @@ def load(path: str | Path) -> DEQNet | ExplicitNet | torch.nn.Sequential:
     try:
         net: DEQNet | ExplicitNet | torch.nn.Sequential = build(description, tensors)
         net.load_state_dict(tensors)
-    except (AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
+    except (AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
         raise InputError(f"path={str(path)!r} is damaged: {' '.join(str(error).split())}") from None
     if isinstance(net, DEQNet) and net.solve_options.on_failure != "ignore" and (doubt := net.doubt()):
         warn_convergence(doubt)
@@ -102,13 +102,13 @@ def _build_layers(description: Any, tensors: dict[str, torch.Tensor]) -> torch.n
             if shape != (entry["out_features"], entry["in_features"]):
                 raise InputError(f"{k}.weight has shape {shape}, which is not the one described")
     _require_numbers(tensors, dtype)
-    net = layers_from(description["layers"], dtype)
-    linear = [layer for layer in net if isinstance(layer, torch.nn.Linear)]
-    if not linear:
-        raise InputError("it describes layers without weights")
-    with torch.no_grad():
-        net(torch.zeros(2, linear[0].in_features, dtype=dtype))  # layers that do not fit together raise here
-    return net
+    with torch.device("meta"):  # without memory: layers that do not fit together raise here
+        shapes = layers_from(description["layers"], dtype)
+        linear = [layer for layer in shapes if isinstance(layer, torch.nn.Linear)]
+        if not linear:
+            raise InputError("it describes layers without weights")
+        shapes(torch.empty(2, linear[0].in_features, dtype=dtype))
+    return layers_from(description["layers"], dtype)
 
 
 def _require_numbers(tensors: Mapping[str, torch.Tensor], dtype: torch.dtype) -> None:

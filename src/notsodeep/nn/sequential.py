@@ -197,6 +197,7 @@ _KNOWN: dict[str, tuple[type[nn.Module], tuple[str, ...]]] = {
     **{one.__name__: (one, ()) for one in (nn.ReLU, nn.Tanh, nn.Sigmoid, nn.SiLU, nn.Identity)},
 }
 _LARGEST = 1 << 24  # of an integer in a file
+_MOST_LAYERS, _MOST_DIMENSIONS = 1000, 8  # of a description
 
 
 def described_layers(net: nn.Sequential) -> list[dict[str, Any]] | None:
@@ -219,6 +220,8 @@ def described_layers(net: nn.Sequential) -> list[dict[str, Any]] | None:
 
 def layers_from(description: Sequence[Mapping[str, Any]], dtype: torch.dtype) -> nn.Sequential:
     """Build the layers that :func:`described_layers` described, with fresh weights."""
+    if len(description) > _MOST_LAYERS:
+        raise InputError(f"it describes {len(description)} layers; at most {_MOST_LAYERS} are possible")
     layers = []
     for entry in description:
         build, names = _KNOWN[choice(entry["layer"], _KNOWN, "layer")]
@@ -232,6 +235,8 @@ def _argument(value: Any, name: str) -> Any:
         if count(value, name) > _LARGEST:
             raise InputError(f"{name}={value!r} is larger than a file may ask for")
     elif name == "unflattened_size":
+        if len(value) > _MOST_DIMENSIONS:
+            raise InputError(f"{name} has {len(value)} entries; at most {_MOST_DIMENSIONS} are possible")
         return tuple(count(one, name) for one in value)
     elif name == "approximate":
         choice(value, ("none", "tanh"), name)
