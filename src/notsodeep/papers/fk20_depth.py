@@ -168,7 +168,13 @@ ENTRIES = (
         measure=measure,
         judge=judge,
         draw=draw,
-        quick={"train": 300, "test": 100, "variances": (0.25, 0.5, 0.75), "depths": (1, 5, 20, 40, 100, 200), "draws": 3},
+        quick={
+            "train": 300,
+            "test": 100,
+            "variances": (0.25, 0.5, 0.75),
+            "depths": (1, 5, 20, 40, 100, 200),
+            "draws": 3,
+        },
         full={
             "train": 1000,
             "test": 100,
