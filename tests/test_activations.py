@@ -1,4 +1,7 @@
-"""Activations: values and slopes, the algebra of compositions, callables, descriptions, bad input."""
+"""Activations: values and slopes, the algebra of compositions, callables, descriptions, bad input.
+
+Also covers: formulas.py.
+"""
 
 from __future__ import annotations
 

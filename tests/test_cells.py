@@ -1,4 +1,7 @@
-"""Cells of several layers against long iteration in extended precision and against finite networks."""
+"""Cells of several layers against long iteration in extended precision and against finite networks.
+
+Also covers: recursion.py.
+"""
 
 from __future__ import annotations
 

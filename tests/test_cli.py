@@ -1,4 +1,7 @@
-"""The command line as a whole: help, one-line errors, terminals, interruptions, the installed command."""
+"""The command line as a whole: help, one-line errors, terminals, interruptions, the installed command.
+
+Also covers: commands/console.py, errors.py, version.py.
+"""
 
 from __future__ import annotations
 

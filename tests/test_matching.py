@@ -1,4 +1,7 @@
-"""Explicit networks matched to DEQs: exactness, closed forms, honesty about what is missed."""
+"""Explicit networks matched to DEQs: exactness, closed forms, honesty about what is missed.
+
+Also covers: search.py.
+"""
 
 from __future__ import annotations
 

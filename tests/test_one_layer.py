@@ -1,4 +1,7 @@
-"""One hidden layer with the kernel of a deep model: against exact kernels, double integrals, and bad input."""
+"""One hidden layer with the kernel of a deep model: against exact kernels, double integrals, and bad input.
+
+Also covers: hermite.py.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The benchmark harness: fair timing, stored results, the page written from them, the command."""
+"""The benchmark harness: fair timing, stored results, the page written from them, the command.
+
+Also covers: commands/bench.py, study/timing.py.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""``notsodeep fit`` and ``notsodeep predict``."""
+"""``notsodeep fit`` and ``notsodeep predict``.
+
+Also covers: commands/predict.py.
+"""
 
 from __future__ import annotations
 

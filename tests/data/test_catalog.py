@@ -1,4 +1,7 @@
-"""Image sets from sources that lie, fail or are interrupted, into a cache that may be damaged; no network anywhere."""
+"""Image sets from sources that lie, fail or are interrupted, into a cache that may be damaged; no network anywhere.
+
+Also covers: commands/data.py.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Loading and preparing data."""
+"""Loading and preparing data.
+
+Also covers: data/preparation.py.
+"""
 
 from __future__ import annotations
 

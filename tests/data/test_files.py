@@ -1,4 +1,7 @@
-"""The user's files and folders of images, tables, and mixtures that are drawn."""
+"""The user's files and folders of images, tables, and mixtures that are drawn.
+
+Also covers: data/mixtures.py.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The explorer: its numbers, whom it answers, and the page in a real browser."""
+"""The explorer: its numbers, whom it answers, and the page in a real browser.
+
+Also covers: commands/explore.py, explore/answers.py.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Forecasts from data, and mixtures in files."""
+"""Forecasts from data, and mixtures in files.
+
+Also covers: highdim/mixture_file.py.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Forecasts against exact kernels, the long form of the theory, and known results of ridge regression."""
+"""Forecasts against exact kernels, the long form of the theory, and known results of ridge regression.
+
+Also covers: highdim/curves.py, highdim/fixed_point.py, highdim/population.py, highdim/ridge.py, highdim/traces.py,
+highdim/validity.py.
+"""
 
 from __future__ import annotations
 

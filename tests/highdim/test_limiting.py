@@ -1,4 +1,7 @@
-"""The predicted spectrum against eigenvalues of equivalents and of exact kernels."""
+"""The predicted spectrum against eigenvalues of equivalents and of exact kernels.
+
+Also covers: highdim/resolvent.py.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Mixtures and their statistics: sampling, exact values, unbiased estimates, bad input."""
+"""Mixtures and their statistics: sampling, exact values, unbiased estimates, bad input.
+
+Also covers: highdim/statistics.py.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Duals and fixed points against closed forms, quadrature and long iteration, and what holds for all of them."""
+"""Duals and fixed points against closed forms, quadrature and long iteration, and what holds for all of them.
+
+Also covers: kernels/analytic.py, kernels/arc.py, kernels/closed.py, kernels/parabolas.py, kernels/pieces.py,
+kernels/piecewise.py, kernels/smooth.py, kernels/tables.py, kernels/tabulate.py, kinds.py.
+"""
 
 from __future__ import annotations
 

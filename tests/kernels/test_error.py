@@ -1,4 +1,7 @@
-"""The stated error is a bound: kernels of random pairs against integrals in extended precision."""
+"""The stated error is a bound: kernels of random pairs against integrals in extended precision.
+
+Also covers: kernels/layers.py, kernels/pairwise.py.
+"""
 
 from __future__ import annotations
 

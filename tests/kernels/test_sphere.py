@@ -1,4 +1,7 @@
-"""Kernels as functions of the cosine: against the engine, differences, closed series, sums, and bad input."""
+"""Kernels as functions of the cosine: against the engine, differences, closed series, sums, and bad input.
+
+Also covers: kernels/power_series.py, kernels/univariate.py.
+"""
 
 from __future__ import annotations
 

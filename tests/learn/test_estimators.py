@@ -1,4 +1,7 @@
-"""Kernel machines against dense linear algebra, refits and scikit-learn's Gaussian process."""
+"""Kernel machines against dense linear algebra, refits and scikit-learn's Gaussian process.
+
+Also covers: learn/base.py, learn/duplicates.py, learn/tasks.py.
+"""
 
 from __future__ import annotations
 

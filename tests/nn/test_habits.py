@@ -1,4 +1,7 @@
-"""Training as people are used to: loaders, optimisers, schedulers, losses, shapes, precision, callbacks."""
+"""Training as people are used to: loaders, optimisers, schedulers, losses, shapes, precision, callbacks.
+
+Also covers: nn/batches.py, nn/projection.py.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The networks: bad input, copies, initialisation, and the limit of infinite width."""
+"""The networks: bad input, copies, initialisation, and the limit of infinite width.
+
+Also covers: nn/activations.py, nn/initialization.py, nn/options.py, nn/series.py.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Any module in, plain layers out, with figures that are measured again here."""
+"""Any module in, plain layers out, with figures that are measured again here.
+
+Also covers: nn/candidates.py, nn/measurement.py, nn/observation.py, nn/plain_cell.py, report/replacement.py.
+"""
 
 from __future__ import annotations
 

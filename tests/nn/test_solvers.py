@@ -1,4 +1,7 @@
-"""The solvers: they agree, they tell the truth, and each earns its place."""
+"""The solvers: they agree, they tell the truth, and each earns its place.
+
+Also covers: nn/fixed_point.py.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Kernels as tensors: the compiled engine's numbers, and derivatives against finite differences of that engine."""
+"""Kernels as tensors: the compiled engine's numbers, and derivatives against finite differences of that engine.
+
+Also covers: nn/cosines.py, nn/duals.py, nn/learnable_kernel.py, nn/pairs.py, nn/zonal.py.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""The entries that classify, train and time: judgements that can fail, and the data they take."""
+"""The entries that classify, train and time: judgements that can fail, and the data they take.
+
+Also covers: papers/fk20_accuracy.py, papers/ling23_training.py, papers/ling24_accuracy.py, papers/ling24_speed.py,
+papers/ling24_times.py, papers/networks.py, papers/vgg.py.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The report of a match, written from Python."""
+"""The report of a match, written from Python.
+
+Also covers: report/folder.py, report/pictures.py.
+"""
 
 from __future__ import annotations
 

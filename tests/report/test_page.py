@@ -1,4 +1,7 @@
-"""The page builder: what is written is what was meant, and nothing can break out of its place."""
+"""The page builder: what is written is what was meant, and nothing can break out of its place.
+
+Also covers: report/style.py.
+"""
 
 from __future__ import annotations
 

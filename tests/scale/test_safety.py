@@ -1,4 +1,7 @@
-"""A store is written only where it was locked, only by its own kernel, and a tile is read only where it belongs."""
+"""A store is written only where it was locked, only by its own kernel, and a tile is read only where it belongs.
+
+Also covers: scale/lock.py, scale/tiles.py.
+"""
 
 from __future__ import annotations
 

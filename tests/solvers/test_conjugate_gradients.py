@@ -1,4 +1,7 @@
-"""Block conjugate gradients: right answers, no breakdown, exact resumption; preconditioners that help."""
+"""Block conjugate gradients: right answers, no breakdown, exact resumption; preconditioners that help.
+
+Also covers: solvers/preconditioners.py.
+"""
 
 from __future__ import annotations
 

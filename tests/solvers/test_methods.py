@@ -1,4 +1,7 @@
-"""Every solver gives the exact answer, says what it did, and refuses what has none."""
+"""Every solver gives the exact answer, says what it did, and refuses what has none.
+
+Also covers: convergence.py, solvers/blas.py, solvers/planning.py, solvers/shorthand.py.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Systems solved with neither the kernel nor its factor in memory, against the dense solution."""
+"""Systems solved with neither the kernel nor its factor in memory, against the dense solution.
+
+Also covers: solvers/system.py.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""The convolutional kernel against the whole four-index tensor, the dense kernel and its own identities."""
+"""The convolutional kernel against the whole four-index tensor, the dense kernel and its own identities.
+
+Also covers: kernels/conv/arcs.py, kernels/conv/geometry.py, kernels/conv/images.py, kernels/conv/offsets.py,
+kernels/conv/pairs.py, kernels/conv/sweeps.py.
+"""
 
 from __future__ import annotations
 

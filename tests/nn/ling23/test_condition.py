@@ -1,4 +1,7 @@
-"""[Ling23]: the closed-form gradients, Condition 1 where it holds, and what is seen where it does not."""
+"""[Ling23]: the closed-form gradients, Condition 1 where it holds, and what is seen where it does not.
+
+Also covers: nn/ling23/descent.py.
+"""
 
 from __future__ import annotations
 
