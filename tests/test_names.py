@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
 import pkgutil
 import re
@@ -54,3 +55,12 @@ def test_journeys_pass_through_files_that_exist_none_of_them_twice() -> None:
             visited.append(place)
             folder = place.parent
         assert len(set(visited)) == len(visited) > 2
+
+
+def test_no_two_classes_share_a_name() -> None:
+    places: dict[str, list[str]] = {}
+    for path in Path(notsodeep.__file__).parent.rglob("*.py"):
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                places.setdefault(node.name, []).append(path.name)
+    assert {name: where for name, where in places.items() if len(where) > 1} == {}

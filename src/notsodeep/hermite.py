@@ -42,7 +42,7 @@ _MONOMIALS = np.stack(
 )
 
 
-class Table(NamedTuple):
+class HermiteTable(NamedTuple):
     """A function on intervals of [−R, R]: polynomials of y ∈ [−1, 1], lowest order first, and their error."""
 
     coefficients: Array  # (intervals, degree + 1)
@@ -138,12 +138,12 @@ class HermiteSeries:
         return sums[0], sums[1]
 
     @cached_property
-    def table(self) -> Table:
+    def table(self) -> HermiteTable:
         """Σ c_k h_k."""
         return tabulated(np.asarray(self.coefficients))
 
     @cached_property
-    def slopes(self) -> Table:
+    def slopes(self) -> HermiteTable:
         """Σ c_k h_k', with h_k' = √k h_{k−1}."""
         return tabulated(_differentiated(np.asarray(self.coefficients)))
 
@@ -209,7 +209,7 @@ class HermiteSeries:
         }
 
 
-def tabulated(coefficients: Array) -> Table:
+def tabulated(coefficients: Array) -> HermiteTable:
     """Chebyshev interpolation of Σ c_k h_k, on as many intervals as it needs."""
     nodes = np.cos(np.pi * (np.arange(_DEGREE + 1) + 0.5) / (_DEGREE + 1))
     count = _FEWEST
@@ -233,7 +233,7 @@ def tabulated(coefficients: Array) -> Table:
     for j in range(4):  # the digits of small x
         monomials[count // 2, j] = unit * hermite_sum(derivative, np.zeros(1))[0]
         derivative, unit = _differentiated(derivative), unit * (RADIUS / count) / (j + 1)
-    return Table(monomials, error)
+    return HermiteTable(monomials, error)
 
 
 def _differentiated(coefficients: Array) -> Array:

@@ -32,7 +32,7 @@ from notsodeep.gaussian import moments
 from notsodeep.highdim.four_numbers import FourNumbers, coefficients
 from notsodeep.models import Explicit
 
-__all__ = ["EXACT", "Candidate", "Problem", "deviations"]
+__all__ = ["EXACT", "Found", "Problem", "deviations"]
 
 Array: TypeAlias = NDArray[Any]
 
@@ -116,7 +116,7 @@ _Named: TypeAlias = tuple[str, _Layers]  # the family, and one activation a laye
 _Attempt: TypeAlias = tuple[int, Callable[[], _Named | None]]  # the depth, and how to find the layers
 
 
-class Candidate(NamedTuple):
+class Found(NamedTuple):
     """A network centred at τ₀, the families of its layers, its four numbers, and the largest of their errors."""
 
     network: Explicit
@@ -133,7 +133,7 @@ class Problem:
     tau0: float
     kind: str
 
-    def search(self, own: Activation, family: str | None = None, depth: int | None = None) -> Candidate:
+    def search(self, own: Activation, family: str | None = None, depth: int | None = None) -> Found:
         """The first candidate that reaches all four numbers, otherwise the closest.
 
         own : the activation of the model. family, depth : restrict the search.
@@ -144,7 +144,7 @@ class Problem:
             attempts = self._attempts(own)
             if depth is not None:
                 attempts = itertools.chain(attempts, self._forced("piecewise_linear", depth))
-        best: Candidate | None = None
+        best: Found | None = None
         for layers, attempt in attempts:
             named = attempt() if depth in (None, layers) else None
             found = None if named is None else self._finish(*named)
@@ -292,7 +292,7 @@ class Problem:
                 return self.target[index] / weights[index]
         return self.target.d / weights.d
 
-    def _finish(self, family: str, layers: _Layers) -> Candidate | None:
+    def _finish(self, family: str, layers: _Layers) -> Found | None:
         """The centred network in its final scale; None if it is degenerate."""
         try:
             gauged = self._gauged(layers)
@@ -302,7 +302,7 @@ class Problem:
         except _DEGENERATE:
             return None
         residual = float(np.abs(deviations(achieved, self.target, self.tau0)).max())
-        return Candidate(network, family, achieved, residual) if math.isfinite(residual) else None
+        return Found(network, family, achieved, residual) if math.isfinite(residual) else None
 
     def _vanishes(self, number: int) -> bool:
         """Whether c₁, c₂ or c₃ is 0 up to rounding."""

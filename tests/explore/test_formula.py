@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy.special import erf, expit
 
 import notsodeep as nsd
-from notsodeep.explore.formula import FUNCTIONS, Formula
+from notsodeep.explore.formula import FUNCTIONS, TypedFormula
 
 X = np.linspace(-3, 3, 61)
 MEANINGS = {
@@ -26,7 +26,7 @@ MEANINGS = {
 
 @pytest.mark.parametrize("text", MEANINGS)
 def test_meaning(text: str) -> None:
-    formula = Formula(text)
+    formula = TypedFormula(text)
     np.testing.assert_allclose(formula(X), MEANINGS[text], rtol=1e-13, atol=1e-14)
     step = 1e-6
     slopes = (formula(X + 0.01 + step) - formula(X + 0.01 - step)) / (2 * step)  # away from the kinks
@@ -73,24 +73,24 @@ def test_meaning(text: str) -> None:
 )
 def test_what_is_refused(text: str, message: str) -> None:
     if not message:  # brackets alone do no harm
-        Formula(text)
+        TypedFormula(text)
         return
     with pytest.raises(nsd.InputError, match=message.replace("?", r"\?")) as raised:
-        Formula(text)
+        TypedFormula(text)
     assert len(str(raised.value)) < 600
 
 
 @given(st.text(alphabet="x01.+-*/^(), eprmaxsintahlogqu_[]{}'\"\\\n:=", max_size=60))
 def test_no_text_does_anything_else(text: str) -> None:
     try:
-        values = Formula(text)(X)
+        values = TypedFormula(text)(X)
     except nsd.InputError:
         return
     assert values.shape == X.shape
 
 
 def test_a_formula_is_an_activation() -> None:
-    formula = Formula("tanh(x)")
+    formula = TypedFormula("tanh(x)")
     typed = nsd.DEQ(nsd.activation(formula, derivative=formula.derivative), 0.2, 0.8)
     known = nsd.DEQ("tanh", 0.2, 0.8)
     t = np.linspace(-1, 1, 9)

@@ -9,7 +9,7 @@ import pytest
 from tests import forecast_oracle as oracle
 
 import notsodeep as nsd
-from notsodeep.highdim.features import FeatureRidge, Layer
+from notsodeep.highdim.features import FeatureLayer, FeatureRidge
 
 SIGNS = np.array([[-1.0], [1.0]])
 DEQ = nsd.DEQ("relu", recurrent=0.2, input=0.8)
@@ -78,7 +78,7 @@ def test_two_resolvents_are_derivatives_of_one(model):
 def test_one_layer_is_the_average_over_its_weights(feedback):
     """tr(C'_a R')/m and the form in the means with Θ and A drawn, 12 times."""
     mix, m, gain, noise = mixture(150), 200, 0.4, 0.1
-    population = Layer(mix.population, m, gain, noise, feedback, np.zeros((3, 3)))
+    population = FeatureLayer(mix.population, m, gain, noise, feedback, np.zeros((3, 3)))
     z, theta = 0.15, np.array([0.5, 0.9])
     rng = np.random.default_rng(0)
     traces, forms, variances = [], [], []

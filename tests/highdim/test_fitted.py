@@ -12,7 +12,7 @@ import pytest
 from tests import forecast_oracle as oracle
 
 import notsodeep as nsd
-from notsodeep.highdim.fitted import COVARIANCES, Samples, fit
+from notsodeep.highdim.fitted import COVARIANCES, LabelledRows, fit
 
 RELU = nsd.DEQ("relu", recurrent=0.2, input=0.8)
 
@@ -45,7 +45,7 @@ def test_averages_are_freed_of_their_noise(drawn):
     true = mixture.population.resolve(0.5, np.full(4, 0.4)).forms
     naive, found = np.zeros((4, 4)), np.zeros((4, 4))
     for seed in range(6):
-        stats, population = fit(Samples.of(*mixture.sample(600, seed=seed)), "oas")
+        stats, population = fit(LabelledRows.of(*mixture.sample(600, seed=seed)), "oas")
         naive += population.base.resolve(0.5, np.full(4, 0.4)).forms / 6
         found += population.resolve(0.5, np.full(4, 0.4)).forms / 6
         assert np.linalg.eigvalsh(population.mean_products()).min() >= -1e-15
@@ -83,7 +83,7 @@ def test_a_measured_accuracy_is_that_of_the_exact_kernel(drawn):
     check = nsd.forecast(RELU, X=X, y=labels, ridge=0.3).check
     from notsodeep.highdim.fitted import _exact
 
-    train, test = Samples.of(X[::2], labels[::2]), Samples.of(X[1::2], labels[1::2])
+    train, test = LabelledRows.of(X[::2], labels[::2]), LabelledRows.of(X[1::2], labels[1::2])
     exact = RELU.centered(1.0)
     alpha = np.linalg.solve(exact.kernel(train.X) + 0.3 * np.eye(len(train.X)), np.eye(4)[train.labels])
     expected = np.mean((exact.kernel(test.X, train.X) @ alpha).argmax(axis=1) == test.labels)

@@ -1,7 +1,7 @@
 """What the engine does around the numbers: tiles, types, layouts, threads, errors, and what it says of itself.
 
-Also covers: kernels/dense.py, kernels/gram.py, kernels/hermite.py, kernels/info.py, kernels/output.py, kernels/passes.py,
-kernels/plans.py, kernels/polynomial.py, kernels/samples.py.
+Also covers: kernels/dense.py, kernels/gram.py, kernels/hermite.py, kernels/info.py, kernels/output.py,
+kernels/passes.py, kernels/plans.py, kernels/polynomial.py, kernels/samples.py.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """The reproductions themselves: judgements that can fail, data as described, and quick runs of all.
 
-Also covers: papers/errata.py, papers/finite_width.py, papers/fk20_depth.py, papers/forecast.py, papers/forecast_figure.py,
-papers/inputs.py, papers/ling24_decay.py, papers/ling24_matching.py, papers/ling24_spectra.py, papers/misprints.py.
+Also covers: papers/errata.py, papers/finite_width.py, papers/fk20_depth.py, papers/forecast.py,
+papers/forecast_figure.py, papers/inputs.py, papers/ling24_decay.py, papers/ling24_matching.py,
+papers/ling24_spectra.py, papers/misprints.py.
 """
 
 from __future__ import annotations

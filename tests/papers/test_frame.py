@@ -1,7 +1,7 @@
 """The frame of the reproductions: resuming, atomic files, tables, verdicts and the command.
 
-Also covers: commands/reproduce.py, papers/entry.py, papers/figures.py, papers/registry.py, papers/run.py, papers/summary.py,
-papers/trials.py.
+Also covers: commands/reproduce.py, papers/entry.py, papers/figures.py, papers/registry.py, papers/run.py,
+papers/summary.py, papers/trials.py.
 """
 
 from __future__ import annotations

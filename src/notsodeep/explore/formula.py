@@ -18,7 +18,7 @@ from scipy.special import erf, expit
 
 from notsodeep.checks import InputError, nearest
 
-__all__ = ["FUNCTIONS", "Formula"]
+__all__ = ["FUNCTIONS", "TypedFormula"]
 
 Array: TypeAlias = NDArray[Any]
 
@@ -61,13 +61,13 @@ _BINARY: dict[type, tuple[Callable[[_Dual, _Dual], _Dual], str]] = {
 }
 
 
-class Formula:
+class TypedFormula:
     """A function of x from its text.
 
     Examples
     --------
-    >>> from notsodeep.explore.formula import Formula
-    >>> f = Formula("max(x, 0.1*x) + x^2/4")
+    >>> from notsodeep.explore.formula import TypedFormula
+    >>> f = TypedFormula("max(x, 0.1*x) + x^2/4")
     >>> f([-2.0, 2.0])
     array([0.8, 3. ])
     >>> f.python

@@ -10,7 +10,7 @@ from scipy.optimize import minimize_scalar
 
 from notsodeep.checks import InputError, choice, matrix
 from notsodeep.highdim.decisions import decide
-from notsodeep.highdim.ridge import System
+from notsodeep.highdim.ridge import RidgeSystem
 
 __all__ = ["Curve", "best_ridge", "confusion", "curve", "sample_sizes", "target_table"]
 
@@ -40,7 +40,7 @@ class Curve(NamedTuple):
     confusion: Array
 
 
-def curve(system: System, n: Array, ridge: Array | str, targets: Array) -> Curve:
+def curve(system: RidgeSystem, n: Array, ridge: Array | str, targets: Array) -> Curve:
     """Predictions at every point of the broadcast arrays; each solution is the initial guess of the next point."""
     if isinstance(ridge, str):
         ridge = np.array([best_ridge(system, float(size), targets) for size in n.flat]).reshape(n.shape)
@@ -63,7 +63,7 @@ def confusion(means: Array, covariances: Array, targets: Array) -> Array:
     return np.stack([decide(mean, spread, targets) for mean, spread in flat]).reshape(*shape, len(targets))
 
 
-def best_ridge(system: System, n: float, targets: Array) -> float:
+def best_ridge(system: RidgeSystem, n: float, targets: Array) -> float:
     """The ridge with the largest predicted accuracy, or with the least squared error if the accuracy is constant."""
     guess: Array | None = None
     system = system.rough  # the optimum is flat

@@ -19,13 +19,13 @@ from notsodeep.highdim.ridge import Response, scores
 from notsodeep.highdim.statistics import Statistics
 from notsodeep.models import DEQ, Explicit
 
-__all__ = ["FeatureRidge", "Layer"]
+__all__ = ["FeatureLayer", "FeatureRidge"]
 
 Array: TypeAlias = NDArray[Any]
 
 
 @dataclass(frozen=True, eq=False)
-class Layer:
+class FeatureLayer:
     """Features f of one layer of width m: (I − gA) √m f = √c √P Θx + σξ + low-rank curvature, A, Θ and ξ Gaussian.
 
     A (m×m) has entries of variance 1/m and is the recurrence of a DEQ, absent (g = 0) in an explicit layer; Θ (m×P) has
@@ -58,7 +58,7 @@ class Layer:
     tolerance: ClassVar[float] = 1e-12
 
     @property
-    def rough(self) -> Layer:
+    def rough(self) -> FeatureLayer:
         return replace(self, base=self.base.rough)
 
     def mean_variances(self) -> Array:
@@ -151,7 +151,7 @@ class FeatureRidge:
 
     Attributes
     ----------
-    population : Layer
+    population : FeatureLayer
         The last layer.
     norm_variance : array (K, q)
         Variances of the fluctuations of norms.
@@ -160,7 +160,7 @@ class FeatureRidge:
         d, the diagonal of the kernel.
     """
 
-    population: Layer
+    population: FeatureLayer
     norm_variance: Array
     proportions: Array
     scale: float
@@ -206,13 +206,13 @@ class FeatureRidge:
 
 def _explicit(
     model: Explicit, widths: Sequence[int], stats: Statistics, population: Population
-) -> tuple[Layer, _Norms, float]:
+) -> tuple[FeatureLayer, _Norms, float]:
     """Stack the layers: each adds its noise, curvature and norm fluctuation to those of the layers before."""
     tau, base, norms, overlaps = stats.tau0, population, _Norms.of(stats), stats.T / stats.p
     for depth, (phi, width) in enumerate(zip(model.centered(tau).activations, widths, strict=True), 1):
         m = moments(phi, tau)
         noise, bends = max(m.power - m.slope**2 * tau**2, 0.0), norms.bends(m.curvature, overlaps)
-        base = layer = Layer(base, width, m.slope**2, noise, 0.0, bends)
+        base = layer = FeatureLayer(base, width, m.slope**2, noise, 0.0, bends)
         if depth < len(widths):
             norms = norms.extended(m.power_curvature / 2, 1.0, _square_variance(phi, tau) / width)
             overlaps = layer.overlaps()
@@ -220,7 +220,7 @@ def _explicit(
     return layer, norms, m.power
 
 
-def _recurrent(model: DEQ, width: int, stats: Statistics, population: Population) -> tuple[Layer, _Norms, float]:
+def _recurrent(model: DEQ, width: int, stats: Statistics, population: Population) -> tuple[FeatureLayer, _Norms, float]:
     """The single layer of a DEQ; its norms and inner products also fluctuate through the recurrence."""
     known = coefficients(model, stats.tau0)
     assert isinstance(known, DEQCoefficients)
@@ -232,9 +232,11 @@ def _recurrent(model: DEQ, width: int, stats: Statistics, population: Population
     spread = _square_variance(phi, known.tau) / width
     norms = _Norms.of(stats).extended(known.alpha4, known.alpha4 * rate / model.input, spread)
     plain = stats.T / stats.p
-    own = Layer(*parts, np.zeros_like(plain)).overlaps() - known.alpha1**2 * plain  # of the state, without the data's
+    own = (
+        FeatureLayer(*parts, np.zeros_like(plain)).overlaps() - known.alpha1**2 * plain
+    )  # of the state, without the data's
     bends = norms.bends(m.curvature, known.lambda1**2 * plain + rate**2 * own)
-    return Layer(*parts, bends), norms, m.power
+    return FeatureLayer(*parts, bends), norms, m.power
 
 
 def _square_variance(phi: Activation, tau: float) -> float:

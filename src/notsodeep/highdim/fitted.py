@@ -19,7 +19,7 @@ from notsodeep.highdim.statistics import Statistics, estimate_statistics
 from notsodeep.highdim.traces import Diagonal, population_of
 from notsodeep.models import DEQ, Explicit
 
-__all__ = ["COVARIANCES", "Described", "HeldOut", "Samples", "fit", "held_out"]
+__all__ = ["COVARIANCES", "Described", "HeldOut", "LabelledRows", "fit", "held_out"]
 
 Array: TypeAlias = NDArray[Any]
 
@@ -34,7 +34,7 @@ class Described(NamedTuple):
     population: Population
 
 
-class Samples(NamedTuple):
+class LabelledRows(NamedTuple):
     """Labelled data, the labels numbered."""
 
     X: Array
@@ -42,7 +42,7 @@ class Samples(NamedTuple):
     classes: Array
 
     @staticmethod
-    def of(X: ArrayLike, y: ArrayLike) -> Samples:
+    def of(X: ArrayLike, y: ArrayLike) -> LabelledRows:
         """Validated."""
         rows = np.asarray(matrix(X, "X"), dtype=np.float64)
         names = np.asarray(y)
@@ -54,11 +54,11 @@ class Samples(NamedTuple):
         sizes = np.bincount(labels)
         if sizes.min() < 2:
             raise InputError(f"class {classes[sizes.argmin()]} has 1 sample in y; pass at least 2 samples per class")
-        return Samples(rows, labels, classes)
+        return LabelledRows(rows, labels, classes)
 
-    def part(self, rows: Array) -> Samples:
+    def part(self, rows: Array) -> LabelledRows:
         """Some of the samples."""
-        return Samples(self.X[rows], self.labels[rows], self.classes)
+        return LabelledRows(self.X[rows], self.labels[rows], self.classes)
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ class HeldOut:
         )
 
 
-def fit(samples: Samples, covariance: str) -> Described:
+def fit(samples: LabelledRows, covariance: str) -> Described:
     """Estimate the mixture.
 
     τ₀, t and T are unbiased (:func:`estimate_statistics`). The covariances are those of scikit-learn's shrinkage, class
@@ -164,8 +164,8 @@ def _positive(form: Array) -> Array:
 
 def held_out(
     model: DEQ | DeepDEQ | Explicit,
-    samples: Samples,
-    predict: Callable[[Samples, Array], Curve],
+    samples: LabelledRows,
+    predict: Callable[[LabelledRows, Array], Curve],
     targets: Array,
     kind: str,
     share: float,
@@ -176,7 +176,7 @@ def held_out(
     Parameters
     ----------
     model : DEQ, DeepDEQ or Explicit
-    samples : Samples
+    samples : LabelledRows
     predict : callable
         ``predict(part, n)`` makes a forecast from a part of the samples.
     targets : array (K, outputs)
@@ -212,7 +212,7 @@ def held_out(
 
 
 def _exact(
-    model: DEQ | DeepDEQ | Explicit, train: Samples, test: Samples, targets: Array, kind: str, levels: Array
+    model: DEQ | DeepDEQ | Explicit, train: LabelledRows, test: LabelledRows, targets: Array, kind: str, levels: Array
 ) -> Array:
     """Accuracy of kernel ridge classification with the exact kernel, at each ridge."""
     kernel, cross = model.kernel(train.X, kind=kind), model.kernel(test.X, train.X, kind=kind)

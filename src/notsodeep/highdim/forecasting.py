@@ -15,10 +15,10 @@ from notsodeep.checks import InputError, choice
 from notsodeep.display import card
 from notsodeep.highdim.curves import Curve, confusion, curve, sample_sizes, target_table
 from notsodeep.highdim.features import FeatureRidge
-from notsodeep.highdim.fitted import Described, HeldOut, Samples, fit, held_out
+from notsodeep.highdim.fitted import Described, HeldOut, LabelledRows, fit, held_out
 from notsodeep.highdim.four_numbers import FourNumbers, coefficients
 from notsodeep.highdim.mixture import Mixture
-from notsodeep.highdim.ridge import KernelRidge, System
+from notsodeep.highdim.ridge import KernelRidge, RidgeSystem
 from notsodeep.highdim.validity import outside_theory, warn_outside
 from notsodeep.models import DEQ, Explicit
 
@@ -232,7 +232,7 @@ def forecast(
     goals, sizes = target_table(targets, shares.size), sample_sizes(n, shares)
 
     def along(part: Described, size: Array) -> Curve:
-        system: System
+        system: RidgeSystem
         if width is not None:
             system = FeatureRidge.of(model, width, part.stats, part.population)
         else:
@@ -269,13 +269,13 @@ def forecast(
     )
 
 
-def _samples(mixture: Mixture | None, X: ArrayLike | None, y: ArrayLike | None) -> Samples | None:
+def _samples(mixture: Mixture | None, X: ArrayLike | None, y: ArrayLike | None) -> LabelledRows | None:
     if (X is None) != (y is None):
         raise InputError("X and y belong together; pass both or neither")
     if X is not None and y is not None:
         if mixture is not None:
             raise InputError("mixture and X exclude each other; pass a known mixture, or data to estimate it from")
-        return Samples.of(X, y)
+        return LabelledRows.of(X, y)
     if not isinstance(mixture, Mixture):
         raise InputError(f"mixture={mixture!r} must be a Mixture; or pass X and y")
     return None

@@ -14,7 +14,7 @@ from notsodeep.highdim.fixed_point import Population, solve
 from notsodeep.highdim.four_numbers import FourNumbers
 from notsodeep.highdim.statistics import Statistics
 
-__all__ = ["KernelRidge", "Response", "System", "scores"]
+__all__ = ["KernelRidge", "Response", "RidgeSystem", "scores"]
 
 Array: TypeAlias = NDArray[Any]
 
@@ -37,7 +37,7 @@ class Response(NamedTuple):
     delta: Array
 
 
-class System(Protocol):
+class RidgeSystem(Protocol):
     """A method that can predict the distribution of its scores."""
 
     @property
@@ -51,7 +51,7 @@ class System(Protocol):
         ...
 
     @property
-    def rough(self) -> System:
+    def rough(self) -> RidgeSystem:
         """A cheaper system for searches; itself if it is cheap."""
         ...
 

@@ -17,7 +17,7 @@ from torch import Tensor
 from notsodeep.activations import Activation, PiecewiseLinear, Smooth
 from notsodeep.kernels.arc import Arc
 
-__all__ = ["Dual", "dual_of"]
+__all__ = ["TensorDual", "dual_of"]
 
 _INV_2PI = 1 / (2 * math.pi)
 _SMALL_ANGLE = 0.4
@@ -71,7 +71,7 @@ def root(x: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True)
-class Dual:
+class TensorDual:
     """The dual of one activation."""
 
     phi: Activation
@@ -114,7 +114,7 @@ class Dual:
 
 
 @dataclass(frozen=True)
-class _Arc(Dual):
+class _Arc(TensorDual):
     """φ₀(x) = a·max(x, 0) + b·min(x, 0): G = √(ps)(vρ + e(sin θ − θ cos θ)), Ġ = v − eθ."""
 
     @property
@@ -160,7 +160,7 @@ class _Arc(Dual):
 
 
 @dataclass(frozen=True)
-class _Closed(Dual):
+class _Closed(TensorDual):
     """A smooth φ₀: everything is smooth in ρ, so differences may be formed directly."""
 
     def distances(
@@ -227,10 +227,10 @@ class _Gelu(_Closed):
         return p / (2 * math.pi * (1 + p)).sqrt()
 
 
-_SMOOTH: dict[str, type[Dual]] = {"erf": _Erf, "sin": _Sin, "cos": _Cos, "gaussian": _Gaussian, "gelu": _Gelu}
+_SMOOTH: dict[str, type[TensorDual]] = {"erf": _Erf, "sin": _Sin, "cos": _Cos, "gaussian": _Gaussian, "gelu": _Gelu}
 
 
-def dual_of(phi: Activation) -> Dual | None:
+def dual_of(phi: Activation) -> TensorDual | None:
     """The dual of φ; None where there is no closed form."""
     shape = phi.shape
     if isinstance(shape, PiecewiseLinear):

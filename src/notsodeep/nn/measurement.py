@@ -13,7 +13,7 @@ from torch import Tensor
 
 from notsodeep.nn.observation import evaluating
 
-__all__ = ["Closeness", "best_milliseconds", "calibration_error", "closeness"]
+__all__ = ["Agreement", "best_milliseconds", "calibration_error", "closeness"]
 
 _BINS = 15
 _ENOUGH = 1.5  # seconds for the timing of all networks at one batch size
@@ -21,7 +21,7 @@ _ROUNDS = 30
 
 
 @dataclass(frozen=True)
-class Closeness:
+class Agreement:
     """Outputs compared with those of the module.
 
     Attributes
@@ -50,7 +50,7 @@ class Closeness:
 
 
 @torch.no_grad()
-def closeness(outputs: Tensor, goal: Tensor, labels: Tensor | None, classes: bool) -> Closeness:
+def closeness(outputs: Tensor, goal: Tensor, labels: Tensor | None, classes: bool) -> Agreement:
     """Compare outputs (n, k) with those of the module, and with labels (n,) or real targets."""
     outputs, goal = outputs.double(), goal.double()
     gap = outputs - goal
@@ -62,7 +62,7 @@ def closeness(outputs: Tensor, goal: Tensor, labels: Tensor | None, classes: boo
         if labels is not None:
             target = labels.double().reshape(len(labels), -1)
             fit = 1 - float((outputs - target).square().sum() / (target - target.mean(0)).square().sum())
-        return Closeness(explained, math.nan, None, relative, fit, None, gap.square().sum(1))
+        return Agreement(explained, math.nan, None, relative, fit, None, gap.square().sum(1))
     agrees = (outputs.argmax(1) == goal.argmax(1)).double()
     share = float(agrees.mean())
     kl = torch.nn.functional.kl_div(outputs.log_softmax(1), goal.log_softmax(1), log_target=True, reduction="batchmean")
@@ -71,7 +71,7 @@ def closeness(outputs: Tensor, goal: Tensor, labels: Tensor | None, classes: boo
         accuracy = float((outputs.argmax(1) == labels).double().mean())
         calibration = calibration_error(outputs.softmax(1), labels)
     error = math.sqrt(max(share * (1 - share), 1 / len(agrees)) / len(agrees))
-    return Closeness(share, error, float(kl), relative, accuracy, calibration, agrees)
+    return Agreement(share, error, float(kl), relative, accuracy, calibration, agrees)
 
 
 def calibration_error(probabilities: Tensor, labels: Tensor) -> float:

@@ -15,9 +15,9 @@ import torch
 from torch import Tensor
 
 from notsodeep.nn.cosines import Ends
-from notsodeep.nn.duals import Dual, root
+from notsodeep.nn.duals import TensorDual, root
 
-__all__ = ["Level", "Pairs", "Samples"]
+__all__ = ["Level", "TensorPairs", "TensorSamples"]
 
 _ITERATIONS = 100
 
@@ -25,7 +25,7 @@ _ITERATIONS = 100
 class Level(NamedTuple):
     """One layer: Λ = σ² K + β² x·y + bias, K = E[φφ]. The variances are numbers, or tensors of the batch's shape."""
 
-    dual: Dual
+    dual: TensorDual
     recurrent: Any
     input: Any
     bias: Any
@@ -49,22 +49,22 @@ class Stage(NamedTuple):
     scale: Tensor  # divided by; 1 without normalisation
 
 
-class Samples(NamedTuple):
+class TensorSamples(NamedTuple):
     """Samples along the recursion; tensors (…, n)."""
 
     norm: Tensor
     state: Tensor  # power of what enters the first level
     stages: tuple[Stage, ...]
 
-    def row(self) -> Samples:
+    def row(self) -> TensorSamples:
         return self._map(lambda x: x.unsqueeze(-1))
 
-    def column(self) -> Samples:
+    def column(self) -> TensorSamples:
         return self._map(lambda x: x.unsqueeze(-2))
 
-    def _map(self, change: Callable[[Tensor], Tensor]) -> Samples:
+    def _map(self, change: Callable[[Tensor], Tensor]) -> TensorSamples:
         stages = tuple(Stage(*map(change, stage)) for stage in self.stages)
-        return Samples(change(self.norm), change(self.state), stages)
+        return TensorSamples(change(self.norm), change(self.state), stages)
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ class _Swept:
 
 
 @dataclass(frozen=True)
-class Pairs:
+class TensorPairs:
     """The kernels of a recursion.
 
     Parameters
@@ -92,7 +92,7 @@ class Pairs:
 
     # --- samples ------------------------------------------------------------------------
 
-    def samples(self, norm: Tensor, order: int) -> Samples:
+    def samples(self, norm: Tensor, order: int) -> TensorSamples:
         """Variances and powers of samples with these norms, with `order` derivatives in the graph."""
         levels = [level.expanded(1) for level in self.levels]
         state = torch.zeros_like(norm)
@@ -100,7 +100,7 @@ class Pairs:
             state = self._power(levels, norm.detach() ** 2)
             for _ in range(order if torch.is_grad_enabled() else 0):
                 state = self._newton(levels, state, norm**2, order > 1)
-        return Samples(norm, state, tuple(_stages(levels, state, norm**2)))
+        return TensorSamples(norm, state, tuple(_stages(levels, state, norm**2)))
 
     def _newton(self, levels: list[Level], state: Tensor, square: Tensor, twice: bool) -> Tensor:
         """One Newton step for the power of the state, in the graph; its slope too where it is differentiated again."""
@@ -147,7 +147,7 @@ class Pairs:
 
     # --- pairs --------------------------------------------------------------------------
 
-    def kernel(self, kind: str, product: Ends, left: Samples, right: Samples, order: int) -> Tensor:
+    def kernel(self, kind: str, product: Ends, left: TensorSamples, right: TensorSamples, order: int) -> Tensor:
         """K (…, n, m) from x·y and its distances; `order` derivatives where a graph is recorded."""
         levels = [level.expanded(2) for level in self.levels]
         left, right = left.row(), right.column()
@@ -176,8 +176,8 @@ class Pairs:
         levels: list[Level],
         state: Any,
         product: Tensor,
-        left: Samples,
-        right: Samples,
+        left: TensorSamples,
+        right: TensorSamples,
         gaps: list[tuple[Tensor, Tensor]],
     ) -> dict[str, Any]:
         """One pass with a graph. Correlations take their values from `gaps`, their derivatives from Λ/√(q_i q_j)."""
@@ -209,7 +209,7 @@ class Pairs:
 
     @torch.no_grad()
     def _solve(
-        self, levels: list[Level], product: Ends, left: Samples, right: Samples
+        self, levels: list[Level], product: Ends, left: TensorSamples, right: TensorSamples
     ) -> tuple[Tensor, list[tuple[Tensor, Tensor]]]:
         """The state K, and η, ζ of every level at the fixed point."""
         if not self.closed:
@@ -237,7 +237,9 @@ class Pairs:
             part, opposite = torch.where(over, 2 * size - proposal, proposal), opposite ^ over
         return _ends(part, opposite, size).value, swept.gaps
 
-    def _sweep(self, levels: list[Level], state: Ends, product: Ends, left: Samples, right: Samples) -> _Swept:
+    def _sweep(
+        self, levels: list[Level], state: Ends, product: Ends, left: TensorSamples, right: TensorSamples
+    ) -> _Swept:
         """One pass through the levels, carrying √(v_i v_j) ∓ K with all their digits."""
         loop: Any = torch.ones_like(product.value)
         gaps = []

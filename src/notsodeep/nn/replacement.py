@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from notsodeep.checks import InputError, choice, count, positive, real, seeded
 from notsodeep.display import card
 from notsodeep.nn.candidates import Candidate, Scale, candidates, fit_readout
-from notsodeep.nn.measurement import Closeness, best_milliseconds, closeness
+from notsodeep.nn.measurement import Agreement, best_milliseconds, closeness
 from notsodeep.nn.observation import evaluating, module_inputs, module_outputs, unwrapped
 from notsodeep.nn.plain_cell import PlainCell, plain_cell
 from notsodeep.nn.training import fit
@@ -394,7 +394,7 @@ def _measured(
     plain: Mapping[str, nn.Sequential],
     held: tuple[Tensor, Tensor | None],
     classes: bool,
-) -> tuple[list[dict[str, Any]], dict[str, Closeness]]:
+) -> tuple[list[dict[str, Any]], dict[str, Agreement]]:
     rows, labels = held
     goal = module_outputs(module, rows, _CHUNK).float()
     single = rows.to(_precision(rows))
@@ -441,8 +441,8 @@ def _judged(
     found: Sequence[Candidate],
     plain: Mapping[str, nn.Sequential],
     table: list[dict[str, Any]],
-    measured: Mapping[str, Closeness],
-    chosen_on: Mapping[str, Closeness],
+    measured: Mapping[str, Agreement],
+    chosen_on: Mapping[str, Agreement],
     limits: dict[str, float],
     rows: Tensor,
     notes: Sequence[str],
@@ -502,7 +502,7 @@ def _limits_text(row: Mapping[str, Any], fast: bool, limits: Mapping[str, float]
 def _design_against_plain(
     found: Sequence[Candidate],
     rank: Callable[[Candidate], Any],
-    measured: Mapping[str, Closeness],
+    measured: Mapping[str, Agreement],
     classes: bool,
 ) -> str:
     """Whether the design pays, from paired differences on the held-out rows."""

@@ -18,7 +18,7 @@ from notsodeep.kernels.samples import Samples as Rows
 from notsodeep.models import DEQ, Explicit, require_infinite_width
 from notsodeep.nn.cosines import ends, unit_rows
 from notsodeep.nn.duals import dual_of, root
-from notsodeep.nn.pairs import Level, Pairs
+from notsodeep.nn.pairs import Level, TensorPairs
 from notsodeep.nn.zonal import Zonal, arc_function, recursion_function
 from notsodeep.recursion import Layer, Recursion
 
@@ -480,7 +480,7 @@ def _by_pairs(model: Network, recursion: Recursion, kind: str, names: tuple[str,
         wide = X.dtype if X.device.type == "mps" else torch.float64
         left, right = X.to(wide), Y.to(wide)
         values = {name: value.to(wide) for name, value in zip(names, given, strict=True)}
-        pairs = Pairs(_levels(model, recursion, values), recursion.closed)
+        pairs = TensorPairs(_levels(model, recursion, values), recursion.closed)
         (_, r), (_, s) = (unit, other) = unit_rows(left), unit_rows(right)
         top = r.detach().unsqueeze(-1) * s.detach().unsqueeze(-2)
         product = ends(left @ right.transpose(-1, -2), top, (lambda: (unit[0], other[0])) if kinked else None)

@@ -17,11 +17,11 @@ from notsodeep.recursion import Recursion
 from notsodeep.study import Designs, Study
 
 __all__ = [
+    "EntryPairs",
     "HeatMaps",
     "Histogram",
     "Largest",
     "OneLayer",
-    "Pairs",
     "Panel",
     "Predictions",
     "Ridges",
@@ -206,7 +206,7 @@ def heat_maps(study: Study, count: int = 120) -> HeatMaps:
 
 
 @dataclass(frozen=True)
-class Pairs:
+class EntryPairs:
     """Kernel entries of pairs of different samples: `implicit`, and one array for each explicit network.
 
     `names` lists the two samples of each pair.
@@ -218,7 +218,7 @@ class Pairs:
     limits: tuple[float, float]
 
 
-def pairs(study: Study, count: int) -> Pairs:
+def pairs(study: Study, count: int) -> EntryPairs:
     """At most `count` pairs drawn at random."""
     rows, columns = np.triu_indices(len(study.kernel), 1)
     pick = np.random.default_rng(0).choice(len(rows), min(len(rows), count), replace=False)
@@ -230,7 +230,7 @@ def pairs(study: Study, count: int) -> Pairs:
     labels = study.data.labels
     samples = [f"{row}" if labels is None else f"{row} (label {labels[row]})" for row in range(len(study.kernel))]
     names = [f"{samples[a]} and {samples[b]}" for a, b in zip(first, second, strict=True)]
-    return Pairs(names, implicit, explicit, (float(low - margin), float(high + margin)))
+    return EntryPairs(names, implicit, explicit, (float(low - margin), float(high + margin)))
 
 
 @dataclass(frozen=True)
