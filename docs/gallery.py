@@ -42,7 +42,7 @@ def write(out: Path, docs: Path = DOCS) -> Path:
         if picture.stem not in names:
             picture.unlink()
     table = [
-        "| entry | where | the claim | printed numbers | finding |",
+        "| what | where | the claim | printed numbers | finding |",
         "|:--|:--|:--|:--|:--|",
         *map(_row, records),
         "",
@@ -57,13 +57,13 @@ def write(out: Path, docs: Path = DOCS) -> Path:
 def _row(record: dict[str, Any]) -> str:
     name = record["name"]
     cells = (record["paper"], record["claim"], record["numbers"], record["finding"])
-    return f"| [{name}](#{name}) | " + " | ".join(_cell(cell) for cell in cells) + " |"
+    return f"| [{_cell(record['title'])}](#{name}) | " + " | ".join(_cell(cell) for cell in cells) + " |"
 
 
 def _entry(record: dict[str, Any], has_figure: bool) -> str:
     name, title = record["name"], record["title"]
     claimed_by = record.get("claimed_by", "paper")
-    lines = [f"## {name}", "", f"{record['paper']}: {title}", ""]
+    lines = [f"## {title} {{ #{name} }}", "", f"{record['paper']}, `{name}`", ""]
     if has_figure:
         lines += [f"![{name}: {title}](gallery/{name}.png)", ""]
     if record["quick"]:
