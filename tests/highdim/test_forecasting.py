@@ -359,7 +359,7 @@ def test_five_full_covariances_of_two_thousand_features_take_few_factorisations(
         monkeypatch.setattr(traces.Dense, name, counted)
     nsd.forecast(RELU, mixture, n=4000, ridge=0.05)
     assert calls.count("resolve") == 1  # the only one with p³ operations for each class
-    assert calls.count("factorised") <= 6
+    assert calls.count("factorised") <= 3
 
 
 def test_a_forecast_holds_no_array_of_samples():
@@ -571,3 +571,32 @@ def test_the_benchmark_runs_and_its_verdict_can_fail():
         {"without it": 0.3},  # no longer falls
     ):
         assert script.judge([*good[:-1], {**good[-1], **change}]).startswith("missed"), change
+
+
+@pytest.mark.usefixtures("benchmarks")
+def test_the_benchmark_of_cost_runs_and_its_verdict_can_fail():
+    import importlib
+
+    script = importlib.import_module("forecast_cost_by_covariances")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", nsd.AssumptionWarning)
+        result = script.run(quick=True)
+    assert [row["covariances"] for row in result["rows"]] == list(script.SHAPES)
+    populations = [nsd.Mixture(*script.parts(shape, 60)).population for shape in script.SHAPES]
+    assert [type(one) for one in populations] == [traces.Diagonal] * 3 + [traces.Dense]
+    row = {"covariances": "full", "p": 2000, "covariances checked, s": 0.4}
+    assert script.judge([{**row, "forecast, s": 0.6}]).startswith("met: at most 0.60 s")
+    assert script.judge([{**row, "forecast, s": 0.6}, {**row, "forecast, s": 1.1}]).startswith("missed: at most 1.10 s")
+
+
+@pytest.mark.parametrize("p", [3, 256, 300])  # one block, exactly one, and two
+def test_traces_by_blocks_are_those_of_dense_inverses(p):
+    rng = np.random.default_rng(p)
+    factors = rng.standard_normal((3, p, p)) / math.sqrt(p)
+    spreads, means = [factor @ factor.T for factor in factors], rng.standard_normal((3, p))
+    z, theta = 0.3, np.array([0.2, 0.5, 0.1])
+    found = traces.Dense(spreads, means).resolve(z, theta)
+    images = [c @ np.linalg.inv(z * np.eye(p) + np.tensordot(theta, spreads, 1)) for c in spreads]
+    np.testing.assert_allclose(found.traces, [np.trace(one) / p for one in images], rtol=1e-12)
+    products = [[np.sum(one * two.T) / p for two in images] for one in images]
+    np.testing.assert_allclose(found.products, products, rtol=1e-12)

@@ -5,6 +5,7 @@ Also covers: highdim/statistics.py.
 
 from __future__ import annotations
 
+import math
 import pickle
 
 import numpy as np
@@ -224,3 +225,28 @@ M, S, W = np.zeros((2, 4)), [1.0, 1.0], [0.5, 0.5]
 def test_bad_input(call, message):
     with pytest.raises(nsd.InputError, match=message):
         call()
+
+
+@pytest.mark.parametrize("dip", [-1e-6, -0.99e-8, 0.0])
+def test_eigenvalues_below_zero_are_refused_or_rounding(dip):
+    """Singular covariances pass, and so do those whose rounding is below zero; an indefinite one does not."""
+    basis = np.linalg.qr(np.random.default_rng(0).standard_normal((40, 40)))[0]
+    values = np.linspace(0.5, 1.5, 40)
+    values[:7] = 0
+    spread = (basis * values) @ basis.T
+    spread /= np.abs(spread).max()
+    spread += dip * np.outer(basis[:, 0], basis[:, 0])  # the eigenvalue of a null direction
+    if dip < -1e-8:
+        with pytest.raises(
+            nsd.InputError, match=r"covariances\[0\] is not positive semi-definite \(eigenvalue -1e-06\)"
+        ):
+            nsd.Mixture(np.zeros((1, 40)), [spread], [1.0])
+    else:
+        (kept,) = nsd.Mixture(np.zeros((1, 40)), [spread], [1.0]).covariances
+        np.testing.assert_array_equal(kept, kept.T)
+        np.testing.assert_allclose(kept, spread, atol=1e-15)
+
+
+def test_a_covariance_of_zero_is_allowed_beside_others():
+    mixture = nsd.Mixture(np.zeros((2, 5)), [np.zeros((5, 5)), 1.0], [0.5, 0.5])
+    assert mixture.statistics().tau0 == pytest.approx(math.sqrt(0.5))

@@ -90,7 +90,14 @@ class Fixed(NamedTuple):
     resolved: Resolved
 
 
-def solve(population: Population, c1: float, z: float, loads: Array, guess: Array | None = None) -> Fixed:
+def solve(
+    population: Population,
+    c1: float,
+    z: float,
+    loads: Array,
+    guess: Array | None = None,
+    tolerance: float | None = None,
+) -> Fixed:
     """Solve δ_a = tr(C_a Q̃)/p, Q̃ = (zI + c₁ Σ_b (n_b/p) C_b/(1 + c₁δ_b))⁻¹ by Newton's method.
 
     The right-hand side is increasing and concave in δ, and N is its derivative. From δ_a = tr(C_a)/(pz), which is
@@ -106,7 +113,10 @@ def solve(population: Population, c1: float, z: float, loads: Array, guess: Arra
         n_a/p.
     guess : array (K,), optional
         The solution at a neighbouring point.
+    tolerance : float, optional
+        Relative size of the last step, in place of the population's.
     """
+    tolerance = population.tolerance if tolerance is None else tolerance
     ceiling = population.mean_variances() / z
     guess = population.start(c1, z, loads, guess)
     delta, moved = ceiling if guess is None else np.minimum(guess, ceiling), np.inf
@@ -123,7 +133,7 @@ def solve(population: Population, c1: float, z: float, loads: Array, guess: Arra
             delta = ceiling
             continue
         moved = float(np.abs(delta - old).max() / delta.max())
-        if moved <= population.tolerance:
+        if moved <= tolerance:
             return Fixed(delta, coupling, resolved)
     warn_convergence(f"the fixed point of the forecast still moves by {moved:.1e} after {_STEPS} steps (z={z:.3g})")
     return Fixed(delta, coupling, resolved)
