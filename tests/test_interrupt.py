@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -190,3 +193,39 @@ def test_it_waits_for_the_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 def _successor(x: int) -> int:
     return x + 1
+
+
+SPY = """
+import _signal, sys
+sys.argv = ["notsodeep"]
+_signal.signal(_signal.SIGINT, _signal.default_int_handler)
+before, real = set(sys.modules), _signal.signal
+def spy(*arguments):
+    print(sorted(set(sys.modules) - before))
+    _signal.signal = real
+_signal.signal = spy
+import notsodeep
+"""
+
+
+def test_a_command_answers_it_before_it_imports_anything() -> None:
+    found = subprocess.run([sys.executable, "-c", SPY], capture_output=True, text=True, timeout=60, check=True)
+    assert found.stdout == "['notsodeep', 'notsodeep.interrupt']\n"
+
+
+@pytest.mark.parametrize("marker", ["notsodeep.interrupt", "typer.core", "notsodeep.cli"])
+def test_a_command_answers_it_while_it_starts(marker: str) -> None:
+    """Pressed as soon as a module is imported, which Python prints."""
+    command = [sys.executable, "-X", "importtime", "-m", "notsodeep", "--version"]
+    listen = functools.partial(signal.signal, signal.SIGINT, signal.SIG_DFL)  # tests in the background ignore it
+    pipes: Any = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen(command, preexec_fn=listen, **pipes) as process:
+        assert process.stderr is not None
+        seen = any(line.rsplit("|", 1)[-1].strip() == marker for line in process.stderr)
+        process.send_signal(signal.SIGINT)
+        rest = process.stderr.read()
+        process.wait(60)
+    assert seen
+    assert "Traceback" not in rest
+    assert process.returncode in (0, 130)
+    assert process.returncode == 0 or rest.endswith("error: interrupted\n")

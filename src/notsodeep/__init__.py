@@ -1,10 +1,11 @@
 """notsodeep: exact kernels of deep equilibrium models, and the shallow networks that replace them."""
 
+from notsodeep import interrupt  # noqa: F401, I001, Ctrl-C before everything that takes time
+
 from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from notsodeep import interrupt  # noqa: F401, before the imports that take a second
 from notsodeep.version import __version__
 
 if TYPE_CHECKING:

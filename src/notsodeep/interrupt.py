@@ -5,28 +5,53 @@ compiles, or while an extension module is being imported. The exception is then 
 segmentation fault. Therefore:
 
 - In the command line Ctrl-C raises nothing. It removes what is unfinished (:func:`before_end`), prints one line and
-  exits with code 130. The package imports this module first, and it imports little itself: before its last line, Ctrl-C
-  still gives a traceback.
+  exits with code 130. The package imports this module before anything else, and it answers Ctrl-C before it imports
+  anything that takes time; only the start of Python itself still gives a traceback.
 - In other processes Ctrl-C is left to Python. :func:`deferred` delays it while code runs that must not be interrupted.
 """
 
-from __future__ import annotations
-
+# built in, or loaded by Python itself: until the handler is set, nothing may take time
+import _signal  # type: ignore[import-not-found, unused-ignore]
 import os
-import signal
 import sys
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from itertools import pairwise
-from types import FrameType
-from typing import Any
+
+STATUS = 128 + int(_signal.SIGINT)
+
+_unfinished: "dict[object, Callable[[], object]]" = {}  # of all threads
+
+
+def _end(*_: object) -> None:
+    while _unfinished:  # the latest first; other threads may still add to it
+        try:  # noqa: SIM105, contextlib is not imported yet
+            _unfinished.popitem()[1]()
+        except Exception:
+            pass
+    try:  # noqa: SIM105
+        os.write(2, b"error: interrupted\n")
+    except OSError:
+        pass
+    os._exit(STATUS)
+
+
+def _own_command() -> bool:
+    """Whether this process is ``notsodeep`` or ``python -m notsodeep``."""
+    name = sys.argv[0] if getattr(sys, "argv", None) else ""
+    if name == "-m":  # Python's name for a module that it is about to run
+        return ("-m", "notsodeep") in zip(sys.orig_argv, sys.orig_argv[1:], strict=False)
+    return os.path.splitext(os.path.basename(name))[0] == "notsodeep"
+
+
+if _own_command() and _signal.getsignal(_signal.SIGINT) is _signal.default_int_handler:
+    _signal.signal(_signal.SIGINT, _end)
+
+import signal  # noqa: E402
+import threading  # noqa: E402
+from collections.abc import Callable, Iterator  # noqa: E402
+from contextlib import contextmanager  # noqa: E402
+from types import FrameType  # noqa: E402
+from typing import Any  # noqa: E402
 
 __all__ = ["STATUS", "before_end", "deferred"]
-
-STATUS = 128 + signal.SIGINT
-
-_unfinished: dict[object, Callable[[], object]] = {}  # of all threads
 
 
 @contextmanager
@@ -67,24 +92,3 @@ class _Wait:
         self.pressed += 1
         if self.pressed > 1:
             self.answer(number, frame)
-
-
-def _end(*_: object) -> None:
-    while _unfinished:  # the latest first; other threads may still add to it
-        with suppress(Exception):
-            _unfinished.popitem()[1]()
-    with suppress(OSError):
-        os.write(2, b"error: interrupted\n")
-    os._exit(STATUS)
-
-
-def _own_command() -> bool:
-    """Whether this process is ``notsodeep`` or ``python -m notsodeep``."""
-    name = sys.argv[0] if getattr(sys, "argv", None) else ""
-    if name == "-m":  # Python's name for a module that it is about to run
-        return ("-m", "notsodeep") in pairwise(sys.orig_argv)
-    return os.path.splitext(os.path.basename(name))[0] == "notsodeep"
-
-
-if _own_command() and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-    signal.signal(signal.SIGINT, _end)
