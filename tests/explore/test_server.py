@@ -105,6 +105,8 @@ def test_what_cannot_be_is_said(client: Any) -> None:
         ({"recurent": 0.2}, "did you mean 'recurrent'?"),
         ({"ratio": 1e9}, "between 0.05 and 20"),
         ({"tau0": 1e300}, "at most 100"),
+        ({"tau0": 1e-100}, "tau0=1e-100 must be at least 0.001"),
+        ({"input": 1e-300}, "input=1e-300 must be at least 1e-06, or 0"),
         ({"phi": ["relu"]}, "phi must be"),
         ({"kinks": 100}, "between 1 and 8"),
     ):
@@ -113,6 +115,17 @@ def test_what_cannot_be_is_said(client: Any) -> None:
         assert client.post("/token/ask/kernel", content=content).status_code == 400
     assert client.post("/token/ask/nothing", json={}).status_code == 404
     assert client.get("/token/parts/server.py").status_code == 404
+
+
+def test_an_answer_has_limits(client: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    ended = threading.Event()
+    monkeypatch.setattr("notsodeep.explore.server._PATIENCE", 0.01)
+    monkeypatch.setitem(answers.TOPICS, "kernel", lambda knobs: {"late": ended.wait(30)})
+    threading.Timer(1.0, ended.set).start()
+    assert "takes more than 0.01 seconds" in ask(client, "kernel")["error"]
+    monkeypatch.setattr("notsodeep.explore.server._PATIENCE", 30.0)
+    monkeypatch.setitem(answers.TOPICS, "kernel", lambda knobs: {"value": 1.0 / (knobs.tau0 - 1.0)})
+    assert "leave no digits" in ask(client, "kernel")["error"]
 
 
 def test_only_its_own_page_is_answered(client: Any) -> None:

@@ -30,6 +30,12 @@ _COSINES = np.cos(np.linspace(np.pi, 0, 91))
 _SIGNALS = np.linspace(-3, 3, 121)
 _SAMPLES = 240  # rows of the sampled kernel
 _HEAT = 96  # rows of the heat map
+# beyond these, answers take long or lose their digits
+_RANGES = (
+    ("separation", 0.0, 30.0),
+    ("tau0", 1e-3, 100.0),
+    *(("recurrent", 1e-6, 100.0), ("input", 1e-6, 100.0), ("bias", 1e-6, 100.0)),
+)
 
 
 @dataclass(frozen=True)
@@ -80,9 +86,12 @@ class Knobs:
             raise InputError(f"ratio={knobs.ratio!r} must lie between 0.05 and 20")
         if not 1 <= count(knobs.kinks, "kinks") <= 8:
             raise InputError(f"kinks={knobs.kinks!r} must lie between 1 and 8")
-        for name, most in (("separation", 30), ("tau0", 100), ("recurrent", 100), ("input", 1e4), ("bias", 1e4)):
-            if getattr(knobs, name) > most:
-                raise InputError(f"{name}={getattr(knobs, name)!r} must be at most {most:g}")
+        for name, least, most in _RANGES:
+            value = getattr(knobs, name)
+            if value > most:
+                raise InputError(f"{name}={value!r} must be at most {most:g}")
+            if 0 < value < least:
+                raise InputError(f"{name}={value!r} must be at least {least:g}{'' if name == 'tau0' else ', or 0'}")
         return knobs
 
     @property

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import hmac
 import json
 import secrets
 import socket
-import tempfile
 import threading
 from collections.abc import Callable
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from notsodeep import __version__
 from notsodeep.checks import InputError
@@ -19,6 +21,7 @@ from notsodeep.data import NAMES, Data, load
 from notsodeep.explore import answers
 from notsodeep.explore.answers import ACTIVATIONS, Knobs
 from notsodeep.extras import need
+from notsodeep.files import scratch, write
 from notsodeep.kinds import Kind
 from notsodeep.report.page import theme_rules
 
@@ -27,6 +30,7 @@ __all__ = ["application", "serve"]
 _HOST = "127.0.0.1"
 _QUESTION = 64 * 1024  # bytes of a question
 _FILE = 64 * 1024 * 1024  # bytes of a file of data
+_PATIENCE = 120.0  # seconds for an answer; a thread cannot be stopped, but nobody waits for it any longer
 _ENDINGS = (".csv", ".npz", ".npy", ".parquet")
 _HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; "
@@ -71,6 +75,14 @@ def application(token: str, port: int) -> Any:
     from starlette.responses import JSONResponse, PlainTextResponse, Response
     from starlette.routing import Route
 
+    async def computed(work: Callable[..., Any], *arguments: Any) -> Any:
+        """The result of slow work in a thread."""
+        task = asyncio.ensure_future(run_in_threadpool(work, *arguments))
+        if task not in (await asyncio.wait({task}, timeout=_PATIENCE))[0]:
+            task.add_done_callback(lambda late: late.exception())
+            raise InputError(f"the answer takes more than {_PATIENCE:g} seconds; choose other values")
+        return task.result()
+
     uploaded: dict[str, Data] = {}
     slow = {"exact": _Latest(), "kinks": _Latest()}
     hosts = {f"{name}:{port}" for name in (_HOST, "localhost")}
@@ -95,6 +107,8 @@ def application(token: str, port: int) -> Any:
                 found = await answer(request)
             except InputError as error:
                 found = JSONResponse({"error": str(error)}, 400)
+            except (ArithmeticError, np.linalg.LinAlgError):
+                found = JSONResponse({"error": "these values leave no digits; choose others"}, 400)
             except MemoryError:
                 found = JSONResponse({"error": "not enough memory; use less data"}, 400)
             response = found if isinstance(found, Response) else JSONResponse(found)
@@ -104,12 +118,12 @@ def application(token: str, port: int) -> Any:
         return respond
 
     async def body(request: Request, most: int) -> bytes:
-        content = b""
+        content = bytearray()
         async for piece in request.stream():
             content += piece
             if len(content) > most:
                 raise InputError(f"the request is larger than {most // 1024} KiB")
-        return content
+        return bytes(content)
 
     async def question(request: Request) -> dict[str, Any]:
         try:
@@ -134,18 +148,18 @@ def application(token: str, port: int) -> Any:
     async def ask(request: Request) -> Any:
         asked, topic = await question(request), request.path_params["topic"]
         if topic in answers.TOPICS:
-            return await run_in_threadpool(answers.TOPICS[topic], Knobs.of(asked))
+            return await computed(answers.TOPICS[topic], Knobs.of(asked))
         if topic in slow:
             knobs = Knobs.of(asked)
-            found = await run_in_threadpool(slow[topic], lambda: answers.one_layer(knobs, kinks=topic == "kinks"))
+            found = await computed(slow[topic], lambda: answers.one_layer(knobs, kinks=topic == "kinks"))
             return {"overtaken": True} if found is None else found
         if topic == "data":
             source, normalize = str(asked.pop("source", "digits")), str(asked.pop("normalize", "unit"))
             knobs = Knobs.of(asked)
             if source not in uploaded and source not in ("digits", "gaussian-mixture"):
                 raise InputError(f"source={source[:40]!r} is not here; choose digits or a file")
-            data: Data = uploaded[source] if source in uploaded else await run_in_threadpool(load, source)
-            return await run_in_threadpool(answers.measured, knobs, data, normalize)
+            data: Data = uploaded[source] if source in uploaded else await computed(load, source)
+            return await computed(answers.measured, knobs, data, normalize)
         return PlainTextResponse("there is no such answer", 404)
 
     async def upload(request: Request) -> Any:
@@ -158,13 +172,11 @@ def application(token: str, port: int) -> Any:
         content = await body(request, _FILE)
 
         def read() -> Data:
-            with tempfile.TemporaryDirectory() as place:
-                path = Path(place) / f"yours{suffix}"
-                path.write_bytes(content)
-                return load(path, label=label, ignore=ignore)
+            with scratch() as place:
+                return load(write(place / f"yours{suffix}", content), label=label, ignore=ignore)
 
         uploaded.clear()  # one file at a time
-        uploaded["yours"] = found = await run_in_threadpool(read)
+        uploaded["yours"] = found = await computed(read)
         return {"source": "yours", "samples": len(found.X), "features": found.X.shape[1], "notes": list(found.notes)}
 
     async def missing(request: Request, error: Any) -> Response:
