@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import errno
 import os
 import resource
@@ -111,6 +112,7 @@ def saved_iteration(path: Path) -> None:
 WRITERS: dict[str, Callable[[Path], object]] = {
     "file": lambda path: files.write(path, "new"),
     "model": nsd.DEQ("relu", 0.2, 0.8).save,
+    "mixture": nsd.Mixture([[0.0, 1.0]], [1.0], [1.0]).save,
     "estimator": saved_estimator,
     "iteration": saved_iteration,
 }
@@ -435,3 +437,47 @@ def test_a_result_does_not_replace_what_appeared_while_it_was_computed(
         == f"error: out='work/o{written.suffix}' appeared during the work and was left alone; see '{written}'\n"
     )
     assert Path("work", f"o{written.suffix}").read_text() == "mine"
+
+
+WRITES = {"write_text", "write_bytes", "touch", "symlink_to", "hardlink_to", "rename", "replace", "mkstemp", "mkdtemp"}
+WRITES |= {"save_file", "tofile", "NamedTemporaryFile"}
+ALLOWED = {  # of modules, what they need beyond `files`
+    "compilation.py": {"mkdir"},
+    "files.py": {"open", "replace", "mkdir", "TemporaryDirectory"},
+}
+
+
+def writers(source: str) -> set[str]:
+    """Calls that write to the disk: by their names, and `open` with a mode that is not for reading."""
+    found = set()
+    for node in ast.walk(ast.parse(source)):
+        if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute | ast.Name):
+            continue
+        name = node.func.attr if isinstance(node.func, ast.Attribute) else node.func.id
+        words = [
+            one.value for one in (*node.args, *(key.value for key in node.keywords)) if isinstance(one, ast.Constant)
+        ]
+        modes = [
+            word for word in words if isinstance(word, str) and set(word) <= set("rwxab+t") and set(word) & set("wxa+")
+        ]
+        of_os = (
+            isinstance(node.func, ast.Attribute)
+            and isinstance(node.func.value, ast.Name)
+            and node.func.value.id == "os"
+        )
+        ambiguous = name in ("replace", "rename") and not of_os  # of text and of dataclasses; paths have `os.replace`
+        if (name in WRITES and not ambiguous) or (name == "open" and modes) or (name == "mkdir"):
+            found.add(name)
+        if name == "TemporaryDirectory":
+            found.add(name)
+    return found
+
+
+def test_one_module_writes_for_all() -> None:
+    package = Path(files.__file__).parent
+    assert writers("path.open('wb')\nos.replace(a, b)\nopen(p, mode='a')\npath.write_text('x')") == {
+        *("open", "replace", "write_text")
+    }
+    assert writers("path.open('rb')\nopen(p)\ntext.replace('a', 'b')\nreplace(layer, phi=1)") == set()
+    found = {str(path.relative_to(package)): writers(path.read_text("utf-8")) for path in package.rglob("*.py")}
+    assert {name: calls for name, calls in found.items() if calls} == ALLOWED

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.linalg import lapack
 
+from notsodeep import files
 from notsodeep.checks import InputError, count, matrix
 from notsodeep.display import card
 from notsodeep.highdim.fixed_point import Population
@@ -161,11 +162,7 @@ class Mixture:
 
     def save(self, path: str | Path) -> Path:
         """Write a JSON file; :func:`load_mixture` reads it back."""
-        target = Path(path)
-        partial_file = target.with_name(target.name + ".partial")
-        partial_file.write_text(json.dumps(self.to_dict()) + "\n", encoding="utf-8")
-        partial_file.replace(target)
-        return target
+        return files.write(path, json.dumps(self.to_dict()) + "\n")
 
     @cached_property
     def population(self) -> Population:

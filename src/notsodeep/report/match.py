@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from notsodeep import files
 from notsodeep.checks import InputError, matrix
 from notsodeep.data import Data, load, subsample
 from notsodeep.extras import need
@@ -80,9 +81,9 @@ def write_report(
         }
         plots = pictures.draw(study, comparison, both, fresh)
         match.network.save(fresh / "network.json")
-        (fresh / "match.json").write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", "utf-8")
+        files.write(fresh / "match.json", json.dumps(content, indent=2, ensure_ascii=False) + "\n")
         name = source or (str(X) if isinstance(X, str | Path) else None)
-        (fresh / "index.html").write_text(match_page(study, comparison, both, plots, folder, name), "utf-8")
+        files.write(fresh / "index.html", match_page(study, comparison, both, plots, folder, name))
     return Report(folder / "index.html", content, replaced)
 
 

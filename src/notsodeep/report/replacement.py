@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from notsodeep import files
 from notsodeep.extras import need
 from notsodeep.nn.export import packed, save
 from notsodeep.nn.onnx_graph import export_onnx
@@ -43,7 +44,7 @@ def write_replacement(found: Replacement, directory: str | Path) -> SavedReplace
             save(found.network, fresh / "network.safetensors")
         else:  # steps of a cell: generated code, which no file of ours may hold
             weights = packed(found.network.state_dict(), "notsodeep-weights", {"name": found.name})
-            (fresh / "network.safetensors").write_bytes(weights)
+            files.write(fresh / "network.safetensors", weights)
         dtype = str(next(found.network.parameters()).dtype).removeprefix("torch.")
         export_onnx(found.network, fresh / "network.onnx", shape=found.sample_shape, dtype=dtype)
         content = {
@@ -55,8 +56,8 @@ def write_replacement(found: Replacement, directory: str | Path) -> SavedReplace
             "verdict": list(found.verdict),
             "table": found.table,
         }
-        (fresh / "replacement.json").write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", "utf-8")
-        (fresh / "index.html").write_text(_page(found, folder, rebuilt), "utf-8")
+        files.write(fresh / "replacement.json", json.dumps(content, indent=2, ensure_ascii=False) + "\n")
+        files.write(fresh / "index.html", _page(found, folder, rebuilt))
     return SavedReplacement(*(folder / name for name in (_FILES[3], _FILES[0], _FILES[1], _FILES[2])))
 
 
