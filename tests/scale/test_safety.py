@@ -364,7 +364,11 @@ def test_a_store_of_format_1_is_read_and_not_continued(tmp_path: Path) -> None:
     as_in_format_1(path)
     assert np.array_equal(np.triu(zarr.open_array(path, mode="r")[:]), np.triu(whole))  # it is what zarr expects
     assert np.array_equal(StoredBlocks(path).to_numpy(), whole)
-    assert verify(path).sound
+    found = verify(path)
+    assert found.sound
+    assert not found.bound
+    assert "sound" not in str(found)
+    assert "does not bind tiles to their place and kernel" in str(found)
     before = problems.contents(path)
     with pytest.raises(InputError, match=r"holds another kernel: format 1 → 2; pass another out, or delete it"):
         compute(problems.source(50), path)

@@ -164,6 +164,11 @@ class TileStore:
                 "same command again"
             )
 
+    @property
+    def bound(self) -> bool:
+        """Whether checksums bind tiles to their place and kernel."""
+        return bool(self.format != _UNBOUND)
+
     # --- which tiles ----------------------------------------------------------------------
 
     @property
@@ -202,7 +207,7 @@ class TileStore:
     @property
     def _size(self) -> int:
         """Of the file of a tile."""
-        return self._bytes + (4 if self.format == _UNBOUND else 4 + 32 + 16 + 4)
+        return self._bytes + (4 + 32 + 16 + 4 if self.bound else 4)
 
     def read(self, tile: Tile) -> Array:
         """Return a tile after verifying its checksums; the last tiles of the matrix come without padding."""
@@ -264,7 +269,7 @@ class TileStore:
     def _ending(self, tile: Tile, data: Array) -> bytes:
         """What follows the entries in the file of a tile."""
         crc = self._sum(data.data.cast("B"))
-        if self.format == _UNBOUND:
+        if not self.bound:
             return crc
         bound = hashlib.sha256(self._identity + struct.pack("<QQ", *tile) + crc).digest()
         index = struct.pack("<QQ", 0, self._bytes + len(crc))  # where zarr finds the chunk in this shard

@@ -87,18 +87,33 @@ def _writer(blocks: KernelMatrix, store: TileStore) -> Callable[[Tile], None]:
 
 @dataclass(frozen=True)
 class Verification:
-    """What :func:`verify` found."""
+    """What :func:`verify` found.
+
+    Attributes
+    ----------
+    path : str
+    tiles : int
+    missing, damaged : tuple of pairs of int
+    bound : bool
+        Whether checksums also bind every tile to its place and its kernel; those of notsodeep 0.1 do not.
+    """
 
     path: str
     tiles: int
     missing: tuple[Tile, ...]
     damaged: tuple[Tile, ...]
+    bound: bool = True
 
     @property
     def sound(self) -> bool:
         return not self.missing and not self.damaged
 
     def __str__(self) -> str:
+        if self.sound and not self.bound:
+            return (
+                f"{self.path}: the checksums of all {self.tiles} tiles fit, but format 1 (notsodeep 0.1) does not bind "
+                "tiles to their place and kernel: swapped ones are not found; compute it again into a new directory"
+            )
         if self.sound:
             return f"{self.path}: all {self.tiles} tiles are there and sound"
         return f"{self.path}: of {self.tiles} tiles {len(self.missing)} are missing and {len(self.damaged)} damaged"
@@ -114,7 +129,7 @@ def verify(path: str | Path, *, progress: Progress = None) -> Verification:
         bad = _invalid(store, report)
     there = {tile for tile in bad if os.path.lexists(store.file(tile))}
     gone = [tile for tile in bad if tile not in there]
-    return Verification(str(store.path), len(store.tiles()), tuple(gone), tuple(sorted(there)))
+    return Verification(str(store.path), len(store.tiles()), tuple(gone), tuple(sorted(there)), store.bound)
 
 
 def _invalid(store: TileStore, report: Any = lambda *_: None) -> Sequence[Tile]:
