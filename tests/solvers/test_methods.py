@@ -308,6 +308,15 @@ def test_options_of_the_first_release_still_work(samples, tmp_path):
         solve(blocks, Y, solver=CG(), tol=1e-9)
 
 
+def test_an_array_is_a_kernel():
+    K = np.array([[2.0, 1.0], [1.0, 3.0]])
+    for solver in ("auto", "cg"):
+        np.testing.assert_allclose(solve(K, [1.0, 2.0], solver=solver).coefficients, [0.2, 0.6], rtol=1e-5)
+    assert Cholesky().solve(K.tolist(), np.ones(2)).residual < 1e-15
+    with pytest.raises(InputError, match="not symmetric"):
+        solve(np.array([[1.0, 2.0], [0.0, 1.0]]), np.ones(2))
+
+
 def test_matrices_that_are_not_kernels_are_refused():
     with pytest.raises(InputError, match="not symmetric"):
         solve(MatrixBlocks(np.array([[1.0, 2.0], [0.0, 1.0]])), np.ones(2))

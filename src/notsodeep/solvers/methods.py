@@ -72,7 +72,7 @@ class Solver(ABC):
 
     def solve(
         self,
-        K: KernelMatrix,
+        K: KernelMatrix | ArrayLike,
         targets: ArrayLike,
         *,
         ridge: float = 0.0,

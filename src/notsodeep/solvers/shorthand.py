@@ -74,7 +74,7 @@ def with_old_options(old: dict[str, Any], others: dict[str, Any]) -> dict[str, A
 
 @old_parameters([name for name in OLD if name not in ("directory", "client")], with_old_options, ADVICE)
 def solve(
-    K: KernelMatrix,
+    K: KernelMatrix | ArrayLike,
     targets: ArrayLike,
     *,
     ridge: float = 0.0,
@@ -86,7 +86,7 @@ def solve(
 
     Parameters
     ----------
-    K : KernelMatrix (n, n)
+    K : KernelMatrix or array (n, n)
         float32 stores and factors the matrix in single precision; the answer is still refined against the kernel in
         float64.
     targets : array (n,) or (n, k)

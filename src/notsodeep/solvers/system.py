@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from notsodeep import interrupt
 from notsodeep.checks import InputError, matrix, nonnegative, positive, warn_convergence
 from notsodeep.display import card
-from notsodeep.kernels import KernelMatrix
+from notsodeep.kernels import KernelMatrix, MatrixBlocks
 from notsodeep.progress import Progress, reporter
 from notsodeep.solvers.conjugate_gradients import ConjugateGradients, Operator, relative
 
@@ -171,7 +171,7 @@ class System:
 
     @staticmethod
     def of(
-        K: KernelMatrix,
+        K: KernelMatrix | ArrayLike,
         targets: ArrayLike,
         ridge: float,
         weights: ArrayLike | None,
@@ -180,6 +180,7 @@ class System:
         progress: Progress,
     ) -> System:
         """Check all arguments before any work."""
+        K = K if isinstance(K, KernelMatrix) else MatrixBlocks(K)
         n = K.shape[0]
         if not K.symmetric:
             raise InputError(f"K has shape {K.shape} and is not symmetric; pass the kernel of the samples alone")
