@@ -6,6 +6,8 @@ Also covers: recursion.py.
 from __future__ import annotations
 
 import math
+import subprocess
+import sys
 from typing import Any
 
 import numpy as np
@@ -349,3 +351,10 @@ def test_bad_cells_get_one_line(build: Any, message: str) -> None:
     with pytest.raises(InputError, match=message) as caught:
         build()
     assert "\n" not in str(caught.value)
+
+
+def test_a_file_is_read_before_anything_else_was_imported(tmp_path: Any) -> None:
+    path = nsd.DeepDEQ([nsd.Layer("relu", recurrent=0.2, input=0.8)]).save(tmp_path / "cell.json")
+    code = f"import notsodeep as nsd; print(type(nsd.load_model({str(path)!r})).__name__)"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True)
+    assert found.stdout == "DeepDEQ\n"

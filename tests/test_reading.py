@@ -235,6 +235,7 @@ def piecewise(kinks: int) -> dict[str, Any]:
 
 
 RELU = MODEL["activation"]
+RELU_SERIES = {"name": "hermite", "bends": [], "logs": [], "scale": 1, "stretch": 1, "shift": 0}
 MODELS: dict[str, str] = {
     "depth": "[" * 100_000,
     "deep object": '{"a":' * 100_000,
@@ -263,6 +264,11 @@ MODELS: dict[str, str] = {
     "unknown field": json.dumps({**MODEL, "client": "tcp://x"}),
     "long": '{"model": "DEQ", "x": "' + "y" * (17 << 20) + '"}',
     "not UTF-8": "\udcff",
+    "many coefficients": json.dumps(
+        {"model": "Explicit", "activations": [{**RELU_SERIES, "coefficients": [0.0, *[1.0] * 70_000]}] * 2}
+    ),
+    "a cell without activations": json.dumps({"model": "DeepDEQ", "layers": [{"recurrent": 0.5, "input": 1.0}]}),
+    "a cell of numbers": json.dumps({"model": "DeepDEQ", "layers": [1, 2]}),
     "match without parts": json.dumps({"match": {}, "closeness": []}),
     "match of numbers": json.dumps({"match": 3, "closeness": 4, "data": 5}),
 }
@@ -383,6 +389,43 @@ def test_limits_follow_the_size_of_the_file_and_the_memory(monkeypatch: pytest.M
     monkeypatch.setattr(reading, "available_memory", lambda: 10**6)
     with pytest.raises(ValueError, match="it needs 2 MB of memory and 1 MB are free"):
         reading.affordable(2 * 10**6, 10**6)
+
+
+def test_tables_and_json_ask_for_memory_before_they_are_parsed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table, plain, labels = (tmp_path / f"{name}.csv" for name in ("table", "plain", "labels"))
+    table.write_text("a,b\n" + "0.12345678,0.12345678\n" * 1000)
+    plain.write_bytes(b"1,2\r\n" * 1000)
+    labels.write_text("label\n" + "x\n" * 1000)
+    nested = tmp_path / "mixture.json"
+    nested.write_text("[" + "[]," * 9_999 + "[]]")
+    monkeypatch.setattr(reading, "available_memory", lambda: 40_000)
+    for path in (table, plain):  # two numbers a line, twice: the array grows
+        assert data.load(path).X.shape == (1000, 2)
+        monkeypatch.setattr(reading, "available_memory", lambda: 30_000)
+        with pytest.raises(InputError, match=r"it needs 0\.032\d* MB of memory and 0\.03 MB are free"):
+            data.load(path)
+        monkeypatch.setattr(reading, "available_memory", lambda: 40_000)
+    with pytest.raises(InputError, match=r"it needs 0\.08\d* MB of memory"):
+        data.load(labels)
+    tracemalloc.start()
+    reading.json_text(nested.read_text())
+    taken = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    monkeypatch.setattr(reading, "available_memory", lambda: taken)
+    with pytest.raises(InputError, match="of memory and"):
+        nsd.load_mixture(nested)
+
+
+def test_a_record_of_a_table_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One line without end, or quotations that hold all other lines."""
+    monkeypatch.setattr("notsodeep.data.files._LONGEST", 1 << 16)
+    path = tmp_path / "data.csv"
+    for content in ("1," * 40_000, "a,b\n1,2\n" + '"\n",' * 20_000):
+        path.write_text(content)
+        with pytest.raises(InputError, match="ends a record of more than"):
+            data.load(path)
+    path.write_text("a,b\n" + "1,2\n" * 20_000)
+    assert len(data.load(path).X) == 20_000
 
 
 def test_json() -> None:

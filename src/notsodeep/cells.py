@@ -13,7 +13,15 @@ from notsodeep.activations import Activation, PiecewiseLinear, moderate
 from notsodeep.checks import InputError, positive, real
 from notsodeep.display import card
 from notsodeep.gaussian import moments
-from notsodeep.models import Condition, Description, KernelMethods, Verdict, register, require_infinite_width
+from notsodeep.models import (
+    Condition,
+    Description,
+    KernelMethods,
+    Verdict,
+    described_activations,
+    register,
+    require_infinite_width,
+)
 from notsodeep.recursion import Layer, Recursion
 
 __all__ = ["DeepDEQ", "Layer"]
@@ -159,12 +167,11 @@ def _from_description(layers: Any) -> DeepDEQ:
     """Rebuild a cell from the entries of a file."""
     if not isinstance(layers, list) or len(layers) > _MOST_LAYERS:
         raise InputError(f"layers must be a list of at most {_MOST_LAYERS} layers")
-    found = []
     for layer in layers:
         for name in ("recurrent", "input", "bias", "skip", "residual"):
             moderate(real(layer.get(name, 0.0), name), name)
-        found.append(Layer(**{**layer, "activation": Activation.from_dict(layer["activation"])}))
-    return DeepDEQ(found)
+    found = described_activations([layer.get("activation") for layer in layers])
+    return DeepDEQ([Layer(**{**layer, "activation": phi}) for phi, layer in zip(found, layers, strict=True)])
 
 
 register("DeepDEQ", _from_description)

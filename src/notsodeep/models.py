@@ -34,6 +34,7 @@ __all__ = [
 ]
 
 _MOST_LAYERS = 1000  # of a description
+_MOST_COEFFICIENTS = 1 << 17  # of all its layers together
 _MARGIN = 1e-4  # below the limit of well-posedness, near which kernels grow like the inverse of the distance
 
 
@@ -452,6 +453,8 @@ def load_model(path: str | Path) -> Any:
 
 def model_from_dict(content: Any, origin: str = "description") -> Any:
     """Rebuild a model from ``model.to_dict()``."""
+    from notsodeep import cells  # noqa: F401, which registers its model
+
     name = content.get("model") if isinstance(content, Mapping) else None
     if not isinstance(name, str) or name not in _MODELS:
         raise InputError(
@@ -478,7 +481,15 @@ def _layers(descriptions: Any) -> list[Activation]:
         raise InputError(f"activations={descriptions!r} must be a list")
     if len(descriptions) > _MOST_LAYERS:
         raise InputError(f"activations has {len(descriptions)} entries; at most {_MOST_LAYERS} are possible")
-    return [Activation.from_dict(layer) for layer in descriptions]
+    return described_activations(descriptions)
+
+
+def described_activations(descriptions: Sequence[Any]) -> list[Activation]:
+    """Activations from a file; Hermite series that are long together are refused, each takes seconds to tabulate."""
+    lengths = [len(one.get("coefficients", ())) for one in descriptions if isinstance(one, Mapping)]
+    if len(lengths) > 1 and sum(lengths) > _MOST_COEFFICIENTS:
+        raise InputError(f"its layers have {sum(lengths)} coefficients; at most {_MOST_COEFFICIENTS} are possible")
+    return [Activation.from_dict(one) for one in descriptions]
 
 
 _MODELS: dict[str, Callable[..., Any]] = {"DEQ": DEQ, "Explicit": Explicit, "ConvDEQ": ConvDEQ}

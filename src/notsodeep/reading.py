@@ -29,7 +29,8 @@ Array: TypeAlias = NDArray[Any]
 
 _HARMLESS = 64 << 20  # every file may unpack to this many bytes
 _RATIO = 200  # larger ones to at most this many times their length: real measurements never compress so well
-_TEXT = 16 << 20  # limit for JSON in bytes; empty lists take twenty times as much memory
+_TEXT = 16 << 20  # limit for JSON in bytes, where a kind of file has no other
+_PARSED = {b",": 64, b"[": 100, b"{": 400}  # bytes of memory at most that a value, list or object of JSON takes
 _DIGITS = 40  # of an integer in JSON
 _MAGIC = np.lib.format.MAGIC_PREFIX
 _METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)  # what numpy writes
@@ -84,6 +85,7 @@ def json_file(path: str | os.PathLike[str], limit: int = _TEXT) -> Any:
         raw = file.read(limit + 1)
     if len(raw) > limit:
         raise ValueError(f"it has more than {limit >> 20} MiB, which no such file has")
+    affordable(5 * len(raw) + sum(size * raw.count(sign) for sign, size in _PARSED.items()), len(raw))
     try:
         return json_text(raw.decode("utf-8"))
     except UnicodeDecodeError:

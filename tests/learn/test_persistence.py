@@ -173,6 +173,13 @@ def test_what_cannot_be_written(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_depth_that_no_file_may_ask_for_is_not_written(tmp_path: Path) -> None:
+    machine = DEQKernelRegressor(depth=1001).fit(X, X[:, 0])
+    with pytest.raises(nsd.InputError, match="depth=1001 must be at most 1000 in a file"):
+        machine.save(tmp_path / "deep.npz")
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_arrays_of_another_type_or_size_are_refused(saved: Path) -> None:
     """The checksum is over bytes; the same bytes as integers are other numbers."""
     content = dict(np.load(saved))
@@ -279,6 +286,7 @@ def test_files_of_the_first_release_are_read() -> None:
         {"ridge": [[1]]},
         {"dtype": "object"},
         {"normalize": "pickle"},
+        {"depth": 1001},
         {"memory": -1},
         {"random_state": 1},
         {"class": "x"},

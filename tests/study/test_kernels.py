@@ -46,6 +46,15 @@ def test_a_gaussian_cloud_where_there_is_no_data() -> None:
     assert json.loads(json.dumps(found.to_dict()))["data"]["name"] == "Gaussian cloud, τ0 = 1.7"
 
 
+def test_the_cloud_of_a_deep_cell_is_smaller() -> None:
+    """So that a file with a hundred layers is answered in seconds."""
+    rows = []
+    for depth in (1, 7, 8, 100):
+        cell = nsd.DeepDEQ([nsd.Layer("relu", recurrent=0.5, input=0.8)] * depth)
+        rows.append(len(Study.of(nsd.match(cell, tau0=1.0), progress=False).data.X))
+    assert rows == [400, 400, 200, 100]
+
+
 def test_only_a_deq_is_studied() -> None:
     compressed = nsd.match(nsd.Explicit(["relu"] * 3), tau0=1.0)
     with pytest.raises(nsd.InputError, match="is no DEQ"):

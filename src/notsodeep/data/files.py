@@ -8,7 +8,7 @@ from array import array
 from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TextIO, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +17,7 @@ from notsodeep.checks import InputError, MissingExtraError, matrix, nearest
 from notsodeep.data.dataset import Data
 from notsodeep.data.formats import cifar_records, idx, pixels
 from notsodeep.extras import need
-from notsodeep.reading import Npz, affordable, content, npy_file, regular
+from notsodeep.reading import Npz, affordable, content, npy_file, opened, regular
 from notsodeep.text import listed
 
 __all__ = ["ENDINGS", "Column", "read_path"]
@@ -27,6 +27,7 @@ Column: TypeAlias = str | int
 ENDINGS = (".npy", ".npz", ".csv", ".parquet", "-idx3-ubyte", "-idx3-ubyte.gz", ".bin")
 _LABEL_COLUMNS = ("label", "labels", "target", "class", "y")
 _COUNTERS = ("id", "index", "row", "unnamed: 0", "")  # names of columns that often count the rows
+_LONGEST = 16 << 20  # characters of a record in a CSV file
 _IDX = re.compile(r"[-.]idx\d-[a-z]+(\.gz)?$")
 
 
@@ -141,11 +142,40 @@ def _double(array: NDArray[Any]) -> NDArray[Any]:
 
 def _csv(path: Path, label: Column | None, ignore: Sequence[Column]) -> _Arrays:
     with regular(path).open(encoding="utf-8-sig", newline="") as file:
-        reader = csv.reader(file)
+        records = _Records(file)
         try:
-            return _table(([cell.strip() for cell in row] for row in reader if row), path, label, ignore)
+            return _table((row for row in records if row), path, label, ignore)
         except csv.Error as error:
-            raise ValueError(f"line {reader.line_num} is not CSV: {error}") from None
+            raise ValueError(f"line {records.reader.line_num} is not CSV: {error}") from None
+
+
+class _Records:
+    """The records of a CSV file, each of bounded length: a line may never end, and neither may a quotation."""
+
+    def __init__(self, file: TextIO) -> None:
+        self.reader = csv.reader(self._lines(file))
+        self._length = 0
+
+    def _lines(self, file: TextIO) -> Iterator[str]:
+        while line := file.readline(_LONGEST + 1):
+            self._length += len(line)
+            if self._length > _LONGEST:
+                raise ValueError(f"line {self.reader.line_num + 1} ends a record of more than {_LONGEST >> 20} MiB")
+            yield line
+
+    def __iter__(self) -> Iterator[list[str]]:
+        for row in self.reader:
+            self._length = 0
+            yield [cell.strip() for cell in row]
+
+
+def _lines_of(path: Path) -> int:
+    """How many lines a file has at most, without keeping them."""
+    ends = {b"\n": 1, b"\r": 1}
+    with opened(path) as file:
+        while chunk := file.read(1 << 20):
+            ends = {sign: count + chunk.count(sign) for sign, count in ends.items()}
+    return max(ends.values())
 
 
 def _table(rows: Iterator[list[str]], path: Path, label: Column | None, ignore: Sequence[Column]) -> _Arrays:
@@ -154,6 +184,9 @@ def _table(rows: Iterator[list[str]], path: Path, label: Column | None, ignore: 
         raise InputError(f"{path.name} is empty; pass at least one sample and one feature")
     has_header = any(name and not _is_number(name) for name in names)  # the first sample may have a missing number
     columns = _columns(names, path.name, label, ignore, has_header)
+    stored, lines = path.stat().st_size, _lines_of(path)
+    # numbers while the array grows, and words as Python has them; a number takes at least two bytes of the file
+    affordable(min(16 * len(columns.features) * lines, 8 * stored) + (columns.label is not None) * 80 * lines, stored)
     values, labels = array("d"), []
     for record, row in enumerate(rows if has_header else chain([names], rows), 1 + has_header):
         if len(row) != len(names):

@@ -33,7 +33,7 @@ Check: TypeAlias = Callable[[Any, str], Any]
 
 _FORMAT = "notsodeep.learn"
 _VERSION = 1
-_DEEPEST = 100_000  # limit for the layers of an unrolled network, so that a file cannot ask for endless work
+_DEEPEST = 1000  # limit for the layers of an unrolled network, so that a file cannot ask for endless work
 _LONGEST = 1000  # entries of a list
 
 
@@ -45,7 +45,10 @@ def save(estimator: Any, path: str | Path, **options: Any) -> Path:
     arrays, numbers = estimator._state()
     if any(array.dtype.hasobject for array in arrays.values()):
         raise InputError("labels that are Python objects cannot be written to a file; use strings or numbers")
-    params = {name: _encode(value, name) for name, value in estimator.get_params(deep=False).items()}
+    given = estimator.get_params(deep=False)
+    if given.get("depth") is not None:
+        _depth(given["depth"], "depth")
+    params = {name: _encode(value, name) for name, value in given.items()}
     header = {
         "format": _FORMAT,
         "version": _VERSION,
@@ -240,7 +243,7 @@ def _ridge(value: Any, name: str) -> Any:
 
 def _depth(value: Any, name: str) -> int:
     if count(value, name) > _DEEPEST:
-        raise InputError(f"{name}={value!r} must be at most {_DEEPEST}")
+        raise InputError(f"{name}={value!r} must be at most {_DEEPEST} in a file; use depth=None for the equilibrium")
     return int(value)
 
 

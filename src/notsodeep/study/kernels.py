@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -98,6 +99,8 @@ class Study:
         tau0 = match.tau0
         if data is None:
             n, p = _GAUSSIAN
+            if isinstance(match.model, DeepDEQ):  # the cost of deep cells stays within seconds
+                n //= min(max(math.isqrt(len(match.model.layers) // 2), 1), 4)
             cloud = np.random.default_rng(0).normal(scale=tau0 / np.sqrt(p), size=(n, p))
             used = Data(f"Gaussian cloud, τ0 = {tau0:.6g}", cloud)
         else:
