@@ -324,6 +324,26 @@ def test_large_full_covariances_take_few_factorisations(monkeypatch):
     assert quick.accuracy == pytest.approx(exact.accuracy, abs=3e-4)
 
 
+@pytest.mark.parametrize("width", [None, 200])
+def test_common_eigenvectors_of_large_covariances_are_computed_for_curves_only(monkeypatch, width):
+    """One point costs less than the decomposition; many points share it, with the same results."""
+    monkeypatch.setattr(traces, "_SMALL", 100)
+    calls = []
+    plain = traces._shared
+    monkeypatch.setattr(traces, "_shared", lambda full, means: calls.append(1) or plain(full, means))
+    base = full_mixture(150)
+    mixture = nsd.Mixture(base.means, [scale * base.covariances[0] for scale in (1.0, 1.05, 0.9)], base.proportions)
+    ridges = [0.01, 0.1, 0.3, 1.0]
+    one = forecast(RELU, mixture, n=300, ridge=ridges[1], width=width)
+    assert not calls
+    curve = forecast(RELU, mixture, n=300, ridge=ridges, width=width)
+    best = forecast(RELU, mixture, n=300, width=width)
+    assert calls == [1]
+    np.testing.assert_allclose(one.covariances, curve.covariances[1], rtol=5e-3, atol=1e-4)
+    assert one.accuracy == pytest.approx(curve.accuracy[1], abs=3e-4)
+    assert best.accuracy >= curve.accuracy.max() - 1e-6
+
+
 def test_the_best_ridge_of_large_full_covariances_takes_one_exact_evaluation(monkeypatch):
     mixture = full_mixture(250)
     exact = nsd.forecast(RELU, mixture, n=300)

@@ -18,6 +18,7 @@ Array: TypeAlias = NDArray[Any]
 
 _DECADES = (-6, 3)  # range of ridge/d that is searched
 _GRID = 19
+_MANY = 4  # points for which a decomposition pays
 
 
 class Curve(NamedTuple):
@@ -42,6 +43,8 @@ class Curve(NamedTuple):
 
 def curve(system: RidgeSystem, n: Array, ridge: Array | str, targets: Array) -> Curve:
     """Predictions at every point of the broadcast arrays; each solution is the initial guess of the next point."""
+    if isinstance(ridge, str) or np.broadcast(n, ridge).size >= _MANY:
+        system = system.many
     if isinstance(ridge, str):
         ridge = np.array([best_ridge(system, float(size), targets) for size in n.flat]).reshape(n.shape)
     sizes, levels = np.broadcast_arrays(n, ridge)

@@ -61,6 +61,10 @@ class FeatureLayer:
     def rough(self) -> FeatureLayer:
         return replace(self, base=self.base.rough)
 
+    @property
+    def many(self) -> FeatureLayer:
+        return replace(self, base=self.base.many)
+
     def mean_variances(self) -> Array:
         return (self.gain * self.base.mean_variances() + self.noise) / (1 - self.feedback)
 
@@ -185,6 +189,11 @@ class FeatureRidge:
     def rough(self) -> FeatureRidge:
         """With a population that is cheap to evaluate."""
         return replace(self, population=self.population.rough)
+
+    @property
+    def many(self) -> FeatureRidge:
+        """With a population that is cheap at many points."""
+        return replace(self, population=self.population.many)
 
     def respond(self, n: float, ridge: float, targets: Array, guess: Array | None = None) -> Response:
         """The law of the scores of a new sample; see :meth:`KernelRidge.respond`, with D = z GᵀR'G and c₁ = 1."""

@@ -136,6 +136,10 @@ class _Averages:
     def rough(self) -> Population:
         return _Averages(self.base.rough, self.sizes)
 
+    @property
+    def many(self) -> Population:
+        return _Averages(self.base.many, self.sizes)
+
     def mean_variances(self) -> Array:
         return self.base.mean_variances()
 

@@ -55,6 +55,11 @@ class Population(Protocol):
         """A cheaper description for searches, right to a few parts in a thousand; itself if it is cheap."""
         ...
 
+    @property
+    def many(self) -> Population:
+        """A description that is cheaper for many points; itself if there is none."""
+        ...
+
     def mean_variances(self) -> Array:
         """tr(C_a)/p, shape (K,)."""
         ...

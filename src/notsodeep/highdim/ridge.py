@@ -55,6 +55,11 @@ class RidgeSystem(Protocol):
         """A cheaper system for searches; itself if it is cheap."""
         ...
 
+    @property
+    def many(self) -> RidgeSystem:
+        """A system that is cheaper for many points; itself if there is none."""
+        ...
+
     def respond(self, n: float, ridge: float, targets: Array, guess: Array | None = None) -> Response:
         """The law of the scores of a new sample."""
         ...
@@ -107,6 +112,11 @@ class KernelRidge:
     def rough(self) -> KernelRidge:
         """With a population that is cheap to evaluate."""
         return replace(self, population=self.population.rough)
+
+    @property
+    def many(self) -> KernelRidge:
+        """With a population that is cheap at many points."""
+        return replace(self, population=self.population.many)
 
     def level(self, ridge: float) -> float:
         """z = d − τ₀²c₁ + ridge, a lower bound on the eigenvalues of the system."""

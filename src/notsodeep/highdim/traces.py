@@ -40,6 +40,10 @@ class Diagonal:
     def rough(self) -> Population:
         return self
 
+    @property
+    def many(self) -> Population:
+        return self
+
     def mean_variances(self) -> Array:
         return self.directions.variances @ self.directions.fractions
 
@@ -63,7 +67,7 @@ class Diagonal:
 
 @dataclass(frozen=True, eq=False)
 class Dense:
-    """Covariances without common eigenvectors.
+    """Covariances without common eigenvectors, or for few points.
 
     H = zI + Σ θ_a C_a = LLᵀ and S_a = L⁻¹ C_a L⁻ᵀ give tr(C_a R) = tr S_a and tr(C_a R C_b R) = tr(S_a S_b), p³
     operations per class. Up to p = 700 the fixed point is solved to full accuracy. Above, random signs, which cost
@@ -134,6 +138,11 @@ class Dense:
         return self._probed if self.p > _SMALL else self
 
     @cached_property
+    def many(self) -> Population:
+        """Eigenvalues if the eigenvectors are common: one decomposition, which costs a few evaluations."""
+        return _shared(self.covariances, self.means) if _commute(self.covariances) else self
+
+    @cached_property
     def _probed(self) -> _Probed:
         return _Probed(self)
 
@@ -151,6 +160,10 @@ class _Probed:
 
     @property
     def rough(self) -> Population:
+        return self
+
+    @property
+    def many(self) -> Population:
         return self
 
     def mean_variances(self) -> Array:
@@ -215,7 +228,7 @@ def _mean_forms(spreads: Sequence[Array], factor: Array, means: Array) -> tuple[
 
 
 def population_of(covariances: Sequence[Array], means: Array) -> Population:
-    """The cheapest exact description: diagonals, common eigenvectors, or neither.
+    """The cheapest description for one point: diagonals, common eigenvectors if p is small, or neither.
 
     Parameters
     ----------
@@ -226,12 +239,16 @@ def population_of(covariances: Sequence[Array], means: Array) -> Population:
     if all(spread.ndim == 1 for spread in covariances):
         return Diagonal(Directions.gather(np.stack(covariances), means), p)
     full = [np.diag(spread) if spread.ndim == 1 else np.ascontiguousarray(spread) for spread in covariances]
-    if not _commute(full):
-        return Dense(full, means)
+    dense = Dense(full, means)
+    return dense if p > _SMALL else dense.many
+
+
+def _shared(full: Sequence[Array], means: Array) -> Diagonal:
+    """In the common eigenvectors."""
     weights = 1 + np.random.default_rng(0).random(len(full))  # generic: different eigenspaces stay different
     _, basis = np.linalg.eigh(sum(weight * spread for weight, spread in zip(weights, full, strict=True)))
     variances = np.stack([np.einsum("ij,ij->j", basis, spread @ basis) for spread in full])
-    return Diagonal(Directions.gather(np.maximum(variances, 0.0), means @ basis), p)
+    return Diagonal(Directions.gather(np.maximum(variances, 0.0), means @ basis), means.shape[1])
 
 
 def _commute(covariances: Sequence[Array]) -> bool:
