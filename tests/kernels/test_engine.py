@@ -15,7 +15,7 @@ import pytest
 from tests.dual_oracles import ACTIVATIONS, KINDS, RECURRENT, points
 
 import notsodeep as nsd
-from notsodeep.kernels import KernelBlocks, gram, hermite, passes
+from notsodeep.kernels import KernelBlocks, gram, hermite, passes, tables
 from notsodeep.kernels.plans import Summary
 
 # --- shapes, tiles, dtypes ------------------------------------------------------------
@@ -229,3 +229,15 @@ def test_an_error_that_is_no_number_is_told():
         source._record(Summary(0.0, np.nan), 0.0)
     source._record(Summary(0.0, 1.0), 0.0)  # told once
     assert np.isnan(source.info.error)
+
+
+def test_a_closed_form_takes_over_where_the_series_would_be_cut(monkeypatch):
+    """Series on row slices are faster; but never a series that lacks terms when a closed form has none to lack."""
+    X = np.random.default_rng(0).standard_normal((20, 3)) * 1.5
+    deq = nsd.DEQ("gelu", 0.2, 0.8)
+    series, info = deq.kernel(X, return_info=True)
+    assert info.method == "hermite newton"
+    monkeypatch.setattr(tables, "_ends", lambda phi, variances: (max(float(q.max()) for q in variances), 128))
+    closed, info = deq.kernel(X, return_info=True)
+    assert info.method == "layer by layer"
+    np.testing.assert_allclose(closed, series, rtol=0, atol=1e-13 * series.max())

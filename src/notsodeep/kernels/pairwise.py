@@ -94,6 +94,7 @@ def pairwise_plan(
             only.activation,
             *(levels[g].variance[0] for g in range(len(samples))),
             single=left.rows.dtype == np.float32,
+            on_slices=True,
         )
         if found.type == SERIES:
             return _hermite(recursion, (left, right), levels, found, kinds, added)

@@ -25,7 +25,8 @@ __all__ = ["Dual", "dual", "significant_terms"]
 Array: TypeAlias = NDArray[Any]
 
 _MAX_ENTRIES = 8_000_000  # of a table of Hermite coefficients
-_LARGE = 4.0  # variance above which a closed form, entry by entry, is faster than the long series
+# variance above which a closed form, entry by entry, is faster than the long series: summed by entry, or on row slices
+_LARGE, _LARGE_ON_SLICES = 4.0, 32.0
 _STRIPS = 40.0  # largest ratio of signal to strip half-width of a smooth φ for which integrals are affordable
 _CLOSED = {"erf": ERF, "sin": SIN, "cos": COS, "gaussian": GAUSSIAN, "gelu": GELU}
 
@@ -85,16 +86,20 @@ class Series:
         return self.missing * fading, self.missing_slope / self.order * fading
 
 
-def dual(phi: Activation, *variances: Array, single: bool = False) -> Dual:
-    """Choose the dual of φ and tabulate it for several groups of samples with variances q."""
+def dual(phi: Activation, *variances: Array, single: bool = False, on_slices: bool = False) -> Dual:
+    """Choose the dual of φ and tabulate it for several groups of samples with variances q.
+
+    `on_slices` tells that a series would be summed for many pairs at a time.
+    """
     shape = phi.shape
     if isinstance(shape, PiecewiseLinear) and shape.homogeneous:
         return _arc(phi, shape, variances)
     if isinstance(shape, PiecewiseLinear):
         return _pieces(phi, shape, variances)
     if isinstance(shape, Smooth) and shape.name in _CLOSED:
-        largest = phi.stretch**2 * max(float(q.max()) for q in variances)
-        if largest > _LARGE:
+        largest = max(float(q.max()) for q in variances)
+        short = phi.stretch**2 * largest <= (_LARGE_ON_SLICES if on_slices else _LARGE)
+        if not short or (on_slices and _truncated(phi, variances, single)):
             return _closed(phi, shape.name, variances)
     return _series(phi, variances, single)
 
@@ -178,12 +183,22 @@ def significant_terms(phi: Activation, variance: float, single: bool, most: int)
         count = min(4 * count, most)
 
 
+def _ends(phi: Activation, variances: tuple[Array, ...]) -> tuple[float, int]:
+    """The largest variance, and the most terms that a table may have."""
+    largest, size = max(float(q.max()) for q in variances), sum(q.size for q in variances)
+    # kinks make the tail algebraic, where more terms help little; otherwise memory is the limit
+    return largest or 1.0, 512 if phi.kinks else int(np.clip(_MAX_ENTRIES // size // 4 * 4, 512, 4096))
+
+
+def _truncated(phi: Activation, variances: tuple[Array, ...], single: bool) -> bool:
+    """Whether a table holds fewer terms than the series needs."""
+    largest, most = _ends(phi, variances)
+    return significant_terms(phi, largest, single, most)[0] >= most
+
+
 def _series(phi: Activation, variances: tuple[Array, ...], single: bool) -> Dual:
     everything = np.concatenate(variances)
-    positive = everything[everything > 0]
-    largest = float(positive.max()) if positive.size else 1.0
-    # kinks make the tail algebraic, where more terms help little; otherwise memory is the limit
-    most = 512 if phi.kinks else int(np.clip(_MAX_ENTRIES // everything.size // 4 * 4, 512, 4096))
+    largest, most = _ends(phi, variances)
     terms, tail = significant_terms(phi, largest, single, most)
     terms = 4 * -(-max(terms, 4) // 4)
 
