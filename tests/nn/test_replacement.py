@@ -5,7 +5,10 @@ Also covers: nn/candidates.py, nn/measurement.py, nn/observation.py, nn/plain_ce
 
 from __future__ import annotations
 
+import dataclasses
 import json
+from html.parser import HTMLParser
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -112,6 +115,31 @@ def test_the_files_hold_the_network(replaced, tmp_path):
     (tmp_path / "out" / "notes.txt").write_text("mine", "utf-8")
     with pytest.raises(InputError, match=r"notes\.txt"):
         r.save(tmp_path / "out")
+
+
+def test_names_on_the_page_stay_text(replaced):
+    pytest.importorskip("plotly")
+    from notsodeep.report.replacement import _page
+
+    evil = "[x](javascript:hacked()) <!--<script> </script><script>hacked()</script> <img src=x onerror=hacked()>"
+    r = replaced[3]
+    table = [{**row, "network": f"{k} {evil}"} for k, row in enumerate(r.table)]
+    changed = dataclasses.replace(r, name=table[1]["network"], table=table, verdict=(evil, *r.verdict))
+    seen: list[tuple[str, list[tuple[str, str | None]]]] = []
+    texts: list[str] = []
+    parser = HTMLParser()
+    parser.handle_starttag = lambda tag, attributes: seen.append((tag, attributes))
+    parser.handle_data = texts.append
+    parser.feed(_page(changed, Path("out") / evil, rebuilt=True))
+    assert [dict(attributes).get("type") for tag, attributes in seen if tag == "script"] == [
+        *("application/json", "text/plain", None)
+    ]
+    assert not [tag for tag, _ in seen if tag == "img"]
+    assert not [name for _, attributes in seen for name, _ in attributes if name.startswith("on")]
+    links = [dict(attributes)["href"] for tag, attributes in seen if tag == "a"]
+    assert links
+    assert all(link.startswith("#") for link in links if link is not None)
+    assert "".join(texts).count(evil) > len(table)
 
 
 def test_the_same_seed_gives_the_same_network():
