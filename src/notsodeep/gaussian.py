@@ -427,7 +427,10 @@ def _slope_power_supremum(shape: Shape) -> float:
         return moments(Activation(shape), 1.0).slope_power
 
     def value(exponent: float) -> float:
-        return moments(Activation(shape), 10.0 ** float(exponent)).slope_power
+        tau = 10.0 ** float(exponent)
+        if isinstance(shape, HermiteSeries):  # long series: one sixth of the moments takes a third of the time
+            return float(_panels(lambda xi: shape.derivative(tau * xi) ** 2, *_piece_edges(shape, tau)).sum())
+        return moments(Activation(shape), tau).slope_power
 
     # τ → 0, where only the slopes on both sides of 0 matter; finite differences of a callable need some distance
     near = 1e-5 if isinstance(shape, Custom) else 1e-300
