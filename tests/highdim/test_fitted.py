@@ -174,3 +174,21 @@ def test_files_are_bounded(tmp_path, monkeypatch):
         nsd.load_mixture(path)
     with pytest.raises(nsd.InputError, match="does not exist"):
         nsd.load_mixture(tmp_path / "none.json")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"means": [[0.0, 0.0]] * 101}, "has 101 classes; at most 100 are possible"),
+        ({"means": [[1e308, 0.0], [0.0, 0.0]]}, "means holds a number out of range"),
+        ({"covariances": [1e-300, 1e300]}, "covariances holds a number out of range"),
+        ({"means": [[1e20, 0.0], [0.0, 0.0]]}, "beside deviations of at most 1; scale the means down"),
+    ],
+)
+def test_a_file_asks_for_nothing_that_has_no_digits_or_no_end(change, message, tmp_path):
+    content = {"means": [[0.0, 1.0], [1.0, 0.0]], "covariances": [1.0, 1.0], **change}
+    (tmp_path / "mixture.json").write_text(json.dumps(content))
+    with pytest.raises(nsd.InputError, match=message):
+        nsd.load_mixture(tmp_path / "mixture.json")
+    with pytest.raises(nsd.InputError, match="at most 100 classes, not 101"):
+        nsd.Mixture([[0.0]] * 101, [1.0] * 101, [1 / 101] * 101).save(tmp_path / "many.json")

@@ -52,19 +52,16 @@ def decide(mean: Array, covariance: Array, targets: Array) -> Array:
 def _shares(offsets: Array, slopes: Array) -> Array:
     """Mean probability, over rows, that offset_j + slope_j g is the largest, g ~ N(0, 1)."""
     order = np.argsort(slopes, kind="stable")
-    a, b = offsets[:, order], slopes[order]
-    k = b.size
+    a, b = np.ascontiguousarray(offsets.T[order]), slopes[order]
     low, high = np.full(a.shape, -np.inf), np.full(a.shape, np.inf)
-    for i in range(k):
-        for j in range(i + 1, k):  # j, the steeper line, wins to the right of the crossing
-            if b[j] > b[i]:
-                cross = (a[:, i] - a[:, j]) / (b[j] - b[i])
-            else:
-                cross = np.where(a[:, i] > a[:, j], np.inf, np.where(a[:, i] < a[:, j], -np.inf, 0.0))
-            np.minimum(high[:, i], cross, out=high[:, i])
-            np.maximum(low[:, j], cross, out=low[:, j])
-    share = np.maximum(ndtr(high) - ndtr(low), 0.0).mean(axis=0)
-    result = np.empty(k)
+    for i in range(b.size - 1):  # the steeper lines, which follow, win to the right of their crossing with this one
+        with np.errstate(divide="ignore", invalid="ignore"):
+            cross = (a[i] - a[i + 1 :]) / (b[i + 1 :] - b[i])[:, None]
+        cross[np.isnan(cross)] = 0.0  # equal lines
+        np.minimum(high[i], cross.min(axis=0), out=high[i])
+        np.maximum(low[i + 1 :], cross, out=low[i + 1 :])
+    share = np.maximum(ndtr(high) - ndtr(low), 0.0).mean(axis=1)
+    result = np.empty(b.size)
     result[order] = share / share.sum()
     return result
 

@@ -29,6 +29,8 @@ Array: TypeAlias = NDArray[Any]
 
 _NEGATIVE = 1e-8  # an eigenvalue this far below zero, relative to the largest entry, is rounding
 
+MOST_CLASSES = 100  # in a file: the work of a forecast grows with their fourth power
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 # covers: [Ling24] Def. 2.7; slides of [Ling24] Asm. 2
@@ -162,6 +164,8 @@ class Mixture:
 
     def save(self, path: str | Path) -> Path:
         """Write a JSON file; :func:`load_mixture` reads it back."""
+        if self.classes > MOST_CLASSES:
+            raise InputError(f"path={str(path)!r}: a file holds at most {MOST_CLASSES} classes, not {self.classes}")
         return files.write(path, json.dumps(self.to_dict()) + "\n")
 
     @cached_property

@@ -189,7 +189,7 @@ def scores(
     means, slopes = score[:k], score[k:]
     pull, rest = gamma * (goal - score), targets - means
     of_norm = np.einsum("aq,qi,qj->aij", norm_variance, slopes, slopes)
-    own = np.einsum("bi,abc,cj->aij", pull, bends, pull)
+    own = pull.T @ bends @ pull  # (K, outputs, outputs)
     others = np.tensordot(coupling, rest[:, :, None] * rest[:, None, :] + of_norm, 1)
     linear = np.linalg.solve(np.eye(k) - coupling, (own + others).reshape(k, -1)).reshape(own.shape)
     return means, linear + of_norm
