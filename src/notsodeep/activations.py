@@ -329,9 +329,12 @@ def _piecewise(kinks: ArrayLike, slopes: ArrayLike) -> Activation:
 
 
 def _hermite(
-    coefficients: ArrayLike = (0.1, 0.5, 0.05), bends: ArrayLike = (0.1,), logs: ArrayLike = (-0.01,)
+    coefficients: ArrayLike = (0.1, 0.5, 0.05),
+    bends: ArrayLike = (0.1,),
+    logs: ArrayLike = (-0.01,),
+    decays: ArrayLike = (0.0,),
 ) -> Activation:
-    numbers = {"coefficients": coefficients, "bends": bends, "logs": logs}
+    numbers = {"coefficients": coefficients, "bends": bends, "logs": logs, "decays": decays}
     return Activation(HermiteSeries(*(_numbers(values, name) for name, values in numbers.items())))
 
 
@@ -355,7 +358,7 @@ _BUILDERS: dict[str, Callable[..., Activation]] = {
 _PARAMETERS: dict[str, tuple[str, ...]] = {
     "leaky_relu": ("a", "b"),
     "hard_tanh": ("a", "c"),
-    "hermite": ("coefficients", "bends", "logs"),
+    "hermite": ("coefficients", "bends", "logs", "decays"),
     "piecewise_linear": ("kinks", "slopes"),
 }
 

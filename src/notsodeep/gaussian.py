@@ -21,8 +21,9 @@ from scipy import special
 from scipy.optimize import minimize_scalar
 
 from notsodeep.activations import Activation, Custom, HermiteSeries, PiecewiseLinear, Shape, Smooth
+from notsodeep.bends import TINY
 from notsodeep.checks import count, positive, warn_convergence
-from notsodeep.hermite import RADIUS, TINY
+from notsodeep.hermite import RADIUS
 
 __all__ = ["Moments", "expectation", "hermite_coefficients", "moments", "slope_power_supremum"]
 
@@ -332,11 +333,16 @@ def expectation(
 
 def _panels(integrand: Callable[[Array], Array], left: Array, right: Array) -> Array:
     """Gauss–Legendre sums of f(ξ)e^{−ξ²/2}/√(2π), one per panel: shape (..., panels)."""
+    xi, weight = _legendre(left, right)
+    values = integrand(xi) * weight
+    return np.asarray(values.reshape(*values.shape[:-1], left.size, _NODES.size).sum(-1))
+
+
+def _legendre(left: Array, right: Array) -> tuple[Array, Array]:
+    """Nodes on all panels, one after the other, and weights of f(ξ)e^{−ξ²/2}/√(2π)."""
     half = (right - left) / 2
     xi = (left + half)[:, None] + half[:, None] * _NODES
-    weight = half[:, None] * _WEIGHTS * np.exp(-(xi**2) / 2) / _SQRT_2PI
-    values = integrand(xi.ravel())
-    return np.asarray((values.reshape(*values.shape[:-1], *xi.shape) * weight).sum(-1))
+    return xi.ravel(), (half[:, None] * _WEIGHTS * np.exp(-(xi**2) / 2) / _SQRT_2PI).ravel()
 
 
 def hermite_coefficients(activation: Activation, tau: float, degree: int) -> Array:
@@ -369,6 +375,10 @@ def hermite_table(activation: Activation, taus: Array, degree: int) -> Array:
         def integrand(xi: Array, tau: float = tau) -> Array:
             return _precise(activation, tau * xi) * hermite_polynomials(xi, degree)
 
+        if isinstance(shape, HermiteSeries):  # many pieces, known in advance: no search for them
+            xi, weight = _legendre(*_piece_edges(shape, stretch * tau))
+            columns.append(hermite_polynomials(xi, degree) @ (_precise(activation, tau * xi) * weight))
+            continue
         # the oscillation of h_k has wavelength ~1/√k, resolved by the adaptive panels
         scale = min(1 / (tau * activation.stretch), 1 / math.sqrt(degree + 1))
         columns.append(expectation(integrand, kinks=np.asarray(_breaks(shape)) / (stretch * tau), scale=scale))

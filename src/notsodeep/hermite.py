@@ -1,10 +1,11 @@
-"""A function given by its Hermite coefficients, with what two soft or sharp bends at 0 add to all orders:
+"""A function given by its Hermite coefficients, with what bends at 0 add to all orders:
 
-    φ₀(x) = Σ_{k<K} c_k h_k(x) + Σ_j bend_j |x|^{2j+1} + Σ_j log_j x^{2j+1} log|x|,    |x| ≤ R,
+    φ₀(x) = Σ_{k<K} c_k h_k(x) + Σ_i bend_i B_{λ_i}(x) + Σ_i log_i L_{λ_i}(x),    |x| ≤ R,
 
 continued by straight lines beyond R = 7.5, where a standard Gaussian has 6e-14 of its mass. h_k are the orthonormal
-Hermite polynomials. The bends have coefficients of all orders in closed form, so the series has an algebraic tail and
-still is a short list of numbers. Values come from a table of polynomials on short intervals.
+Hermite polynomials; B_λ and L_λ are |x| and x log|x|, sharp for λ = 0 and rounded off otherwise
+(:mod:`notsodeep.bends`). Their coefficients of order k fall like e^{−λk} k^{−5/4}, so the series has a tail of any
+smooth shape and still is a short list of numbers. Values come from tables of polynomials on short intervals.
 """
 
 from __future__ import annotations
@@ -16,30 +17,20 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import special
 
 from notsodeep import compilation
+from notsodeep.bends import CHEBYSHEV, DEGREE, Bends, bend_coefficients, chebyshev, log_coefficients, monomials
 from notsodeep.checks import InputError
 
-__all__ = ["HermiteSeries", "bend_coefficients", "log_coefficients"]
+__all__ = ["RADIUS", "HermiteSeries", "hermite_sum"]
 
 Array: TypeAlias = NDArray[Any]
 
 RADIUS = 7.5
-TINY = 1e-13  # log|x| stays at log(TINY) below: the slope of x log|x| is bounded
 _MOST_COEFFICIENTS = 1 << 17
-_MOST_BENDS = 8
-_DEGREE = 15
+_MOST_BENDS = 128
 _BLOCK = 256  # points at a time
 _FEWEST, _MOST_INTERVALS = 31, 4095  # odd: one of them has its middle at 0
-
-# row j: the monomials of T_j
-_MONOMIALS = np.stack(
-    [
-        np.pad(np.polynomial.chebyshev.cheb2poly(unit[: j + 1]), (0, _DEGREE - j))
-        for j, unit in enumerate(np.eye(_DEGREE + 1))
-    ]
-)
 
 
 class HermiteTable(NamedTuple):
@@ -55,7 +46,7 @@ class HermiteTable(NamedTuple):
         # the middle of the middle interval is exactly 0, so small x keep their digits
         y = x * (count / RADIUS) - (2 * rows + 1 - count)
         total = np.zeros_like(y)
-        for j in range(_DEGREE, 0, -1):
+        for j in range(DEGREE, 0, -1):
             total = (total + self.coefficients[rows, j]) * y
         return total + (self.coefficients[rows, 0] - constant)
 
@@ -69,12 +60,15 @@ class HermiteSeries:
     coefficients : tuple of float
         c_0 … c_{K−1}.
     bends, logs : tuple of float
-        Factors of |x|, |x|³, … and of x log|x|, x³ log|x|, …
+        Factors of B_λ and of L_λ.
+    decays : tuple of float
+        λ of each of them.
     """
 
     coefficients: tuple[float, ...]
     bends: tuple[float, ...] = ()
     logs: tuple[float, ...] = ()
+    decays: tuple[float, ...] = ()
 
     homogeneous = False
 
@@ -82,6 +76,12 @@ class HermiteSeries:
         for name, most in (("coefficients", _MOST_COEFFICIENTS), ("bends", _MOST_BENDS), ("logs", _MOST_BENDS)):
             if len(getattr(self, name)) > most:
                 raise InputError(f"{name} has {len(getattr(self, name))} entries; at most {most} are possible")
+        if not len(self.bends) == len(self.logs) == len(self.decays):
+            sizes = len(self.bends), len(self.logs), len(self.decays)
+            raise InputError("bends, logs and decays have {}, {} and {} entries; pass as many of each".format(*sizes))
+        for k, decay in enumerate(self.decays):
+            if not 0 <= decay <= 1:
+                raise InputError(f"decays[{k}]={decay!r} must lie between 0 and 1")
         if not any((*self.coefficients[1:], *self.bends, *self.logs)):
             raise InputError(f"coefficients={self.coefficients!r} make a constant; pass one of order 1 or more")
 
@@ -90,7 +90,7 @@ class HermiteSeries:
 
     @cached_property
     def _hash(self) -> int:
-        return hash((self.coefficients, self.bends, self.logs))
+        return hash((self.coefficients, self.bends, self.logs, self.decays))
 
     # values -----------------------------------------------------------------------------------------------------
 
@@ -116,26 +116,14 @@ class HermiteSeries:
 
     def _inner(self, x: Array) -> Array:
         """φ₀(x) − φ₀(0) for |x| ≤ R."""
-        bend, log = self._polynomials(x * x)
-        return self.table(x, self.origin) + np.abs(x) * bend + x * np.log(np.maximum(np.abs(x), TINY)) * log
+        return self.table(x, self._middle) + self.bent(x)
 
     def _slope(self, x: Array) -> Array:
-        square, total = x * x, self.slopes(x)
-        for j, bend in enumerate(self.bends):
-            total = total + (2 * j + 1) * bend * square**j * np.where(x > 0, 1.0, -1.0)
-        logarithm = np.log(np.maximum(np.abs(x), TINY))
-        for j, log in enumerate(self.logs):
-            total = total + log * square**j * ((2 * j + 1) * logarithm + (np.abs(x) >= TINY))
-        return total
+        return np.asarray(self.slopes(x) + self.bent.derivative(x))
 
-    def _polynomials(self, square: Array) -> tuple[Array, Array]:
-        sums = []
-        for factors in (self.bends, self.logs):
-            total = np.zeros_like(square)
-            for factor in factors[::-1]:
-                total = total * square + factor
-            sums.append(total)
-        return sums[0], sums[1]
+    @cached_property
+    def bent(self) -> Bends:
+        return Bends(self.bends, self.logs, self.decays, RADIUS)
 
     @cached_property
     def table(self) -> HermiteTable:
@@ -149,20 +137,20 @@ class HermiteSeries:
 
     @cached_property
     def _ends(self) -> tuple[float, float]:
-        slopes = _differentiated(np.asarray(self.coefficients))
-        low, high = hermite_sum(slopes, np.array([-RADIUS, RADIUS])).tolist()
-        for j, bend in enumerate(self.bends):
-            low, high = low - (2 * j + 1) * bend * RADIUS ** (2 * j), high + (2 * j + 1) * bend * RADIUS ** (2 * j)
-        for j, log in enumerate(self.logs):
-            steep = log * RADIUS ** (2 * j) * ((2 * j + 1) * math.log(RADIUS) + 1)
-            low, high = low + steep, high + steep
-        return high, low
+        """The slopes at R and −R."""
+        ends = np.array([RADIUS, -RADIUS])
+        slopes = hermite_sum(_differentiated(np.asarray(self.coefficients)), ends) + self.bent.derivative(ends)
+        return float(slopes[0]), float(slopes[1])
 
     # what others want to know -----------------------------------------------------------------------------------
 
     @cached_property
     def origin(self) -> float:
         """φ₀(0)."""
+        return self._middle + self.bent.origin
+
+    @property
+    def _middle(self) -> float:
         return float(self.table.coefficients[len(self.table.coefficients) // 2, 0])
 
     @property
@@ -188,16 +176,13 @@ class HermiteSeries:
         total = np.zeros(count)
         known = np.asarray(self.coefficients[:count])
         total[: known.size] = known
-        for j, (bend, log) in enumerate(zip(*self._matched(), strict=True)):
-            total += bend * bend_coefficients(j, count) + log * log_coefficients(j, count)
+        if self.decays:
+            fading = np.exp(-np.multiply.outer(np.arange(count), self.decays))
+            total += bend_coefficients(count) * (fading @ self.bends) + log_coefficients(count) * (fading @ self.logs)
         return total
 
-    def _matched(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
-        length = max(len(self.bends), len(self.logs))
-        return tuple((*factors, *[0.0] * (length - len(factors))) for factors in (self.bends, self.logs))  # type: ignore[return-value]
-
     def text(self, x: str) -> str:
-        bends = f", {len(self.bends) + len(self.logs)} bends" if self.kinks else ""
+        bends = f", {len(self.decays)} bends" if self.kinks else ""
         return f"hermite({x}; {len(self.coefficients)} orders{bends})"
 
     def to_dict(self) -> dict[str, Any]:
@@ -206,34 +191,33 @@ class HermiteSeries:
             "coefficients": list(self.coefficients),
             "bends": list(self.bends),
             "logs": list(self.logs),
+            "decays": list(self.decays),
         }
 
 
 def tabulated(coefficients: Array) -> HermiteTable:
     """Chebyshev interpolation of Σ c_k h_k, on as many intervals as it needs."""
-    nodes = np.cos(np.pi * (np.arange(_DEGREE + 1) + 0.5) / (_DEGREE + 1))
     count = _FEWEST
     while 2.5 * count < RADIUS * math.sqrt(coefficients.size) and 2 * count + 1 <= _MOST_INTERVALS:
         count = 2 * count + 1  # h_k has waves of length 2π/√k: fewer intervals cannot do
     while True:
         middles = (2 * np.arange(count) + 1 - count)[:, None]
-        values = hermite_sum(coefficients, (middles + nodes) * (RADIUS / count))
-        fitted = np.polynomial.chebyshev.chebvander(nodes, _DEGREE).T @ values.T * (2 / (_DEGREE + 1))
-        fitted[0] /= 2
+        values = hermite_sum(coefficients, (middles + CHEBYSHEV) * (RADIUS / count))
+        fitted = chebyshev(values)
         # h_k grows like e^{x²/4}, and rounding with the values
         size = np.linalg.norm(coefficients) * np.exp(((middles[:, 0] * RADIUS / count) ** 2) / 4)
         largest = np.abs(values).max(1)
-        error = float(np.max(np.abs(fitted[-2:]) / (size + largest + 1e-300)))
-        fitted[np.abs(fitted) < 4e-16 * largest] = 0.0  # rounding
+        error = float(np.max(np.abs(fitted[:, -2:]) / (size + largest + 1e-300)[:, None]))
+        fitted[np.abs(fitted) < 4e-16 * largest[:, None]] = 0.0  # rounding
         if error <= 2e-15 or 2 * count + 1 > _MOST_INTERVALS:
             break
         count = 2 * count + 1
-    monomials = fitted.T @ _MONOMIALS
+    powers = monomials(fitted)
     derivative, unit = coefficients, 1.0
     for j in range(4):  # the digits of small x
-        monomials[count // 2, j] = unit * hermite_sum(derivative, np.zeros(1))[0]
+        powers[count // 2, j] = unit * hermite_sum(derivative, np.zeros(1))[0]
         derivative, unit = _differentiated(derivative), unit * (RADIUS / count) / (j + 1)
-    return HermiteTable(monomials, error)
+    return HermiteTable(powers, error)
 
 
 def _differentiated(coefficients: Array) -> Array:
@@ -265,39 +249,3 @@ def _hermite_sum(coefficients: Any, roots: Any, x: Any, total: Any) -> None:
                 last[j] = current[j]
                 current[j] = following
                 result[j] += coefficient * following
-
-
-def bend_coefficients(j: int, count: int) -> Array:
-    """E[|ξ|^s h_k(ξ)], s = 2j + 1, k < count: E|ξ|^s Π_{i<k/2} (s − 2i)/√k! for even k."""
-    s = 2 * j + 1
-    found = np.zeros(count)
-    found[::2] = _absolute_moment(s) * _products(s, 0, len(found[::2]))
-    return found
-
-
-def log_coefficients(j: int, count: int) -> Array:
-    """E[ξ^s log|ξ| h_k(ξ)], s = 2j + 1, k < count: the derivative in s of E|ξ|^{s+1} Π_{i<(k−1)/2} (s − 1 − 2i)/√k!."""
-    s = 2 * j + 1
-    odd = np.zeros(len(range(1, count, 2)))
-    front = _absolute_moment(s + 1)
-    for n in range(min(j + 1, odd.size)):  # before the factor s − 1 − 2j = 0 enters, both are differentiated
-        factors = [s - 1 - 2 * i for i in range(n)]
-        rate = math.log(2) / 2 + float(special.digamma((s + 2) / 2)) / 2 + sum(1 / factor for factor in factors)
-        odd[n] = front * math.prod(factors) * rate / math.sqrt(math.factorial(2 * n + 1))
-    if odd.size > j + 1:  # without it, later
-        start = front * math.prod(s - 1 - 2 * i for i in range(j)) / math.sqrt(math.factorial(2 * j + 3))
-        odd[j + 1 :] = start * _products(s, 2 * j + 3, odd.size - j - 1)
-    found = np.zeros(count)
-    found[1::2] = odd
-    return found
-
-
-def _products(s: int, first: int, count: int) -> Array:
-    """1, then every step from order k to k + 2 multiplies by (s − k)/√((k+1)(k+2)), from k = `first` on."""
-    k = first + 2.0 * np.arange(max(count - 1, 0))
-    return np.concatenate([[1.0], np.cumprod((s - k) / np.sqrt((k + 1) * (k + 2)))])[:count]
-
-
-def _absolute_moment(s: float) -> float:
-    """E|ξ|^s."""
-    return 2 ** (s / 2) * math.gamma((s + 1) / 2) / math.sqrt(math.pi)

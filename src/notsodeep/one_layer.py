@@ -9,8 +9,8 @@ layers trained, is Σ (1 + k) b_k tᵏ, so b_k/(1 + k) in place of b_k gives the
 [Simon, Anand, DeWeese 2022].
 
 Smooth activations make b_k fall faster than any power. Kinks leave a power law, b_k ~ k^{−1−s} with the exponent s of
-the singularity (1 − t)^s; it is fitted to the last orders computed, separately for even and odd k, and carried to all
-orders by |x|, |x|³, … and x log|x|, x³ log|x|, …, whose Hermite coefficients are known.
+the singularity (1 − t)^s, which begins late close to the limit of well-posedness. It is carried to all orders by |x|
+and x log|x|, sharp and rounded off over several widths (:mod:`notsodeep.bends`), with factors fitted to k itself.
 """
 
 from __future__ import annotations
@@ -19,25 +19,29 @@ import itertools
 import math
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import Any, TypeAlias
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy import special
 from scipy.optimize import least_squares
 
 from notsodeep.activations import Activation, PiecewiseLinear
+from notsodeep.bends import Bends, bend_coefficients, log_coefficients
 from notsodeep.checks import InputError, count, matrix
 from notsodeep.display import card
 from notsodeep.gaussian import hermite_polynomials, moments
-from notsodeep.hermite import RADIUS, HermiteSeries, bend_coefficients, hermite_sum, log_coefficients
+from notsodeep.hermite import RADIUS, HermiteSeries, hermite_sum
 from notsodeep.kernels.dense import Network
 from notsodeep.kernels.power_series import PowerSeries
 from notsodeep.kernels.sphere import SphereKernel, on_sphere
 from notsodeep.kinds import Kind
 from notsodeep.models import Explicit
+
+if TYPE_CHECKING:
+    from notsodeep.report.match import Report
 
 __all__ = ["Design", "SphereMatch", "design", "match_on_sphere", "spectral_distance", "sphere_norm"]
 
@@ -45,9 +49,7 @@ Array: TypeAlias = NDArray[Any]
 
 EXACT = 1e-10  # largest distance of a design that calls itself exact
 _ENOUGH = 2e-12  # distance at which no more orders are tried
-_LENGTHS = (1024, 4096, 16384, 65536, 131072)
-_TERMS = (6, 4, 2)  # of the power law
-_BENDS = 5  # of either kind
+_LENGTHS = (512, 1024, 4096, 16384, 65536)
 _STEEPER = 10.0  # how much steeper than necessary σ may be for a smaller fourth moment
 _FREE = 8  # orders whose signs are chosen one by one
 
@@ -77,40 +79,30 @@ class Design:
 def design(kernel: SphereKernel, tangent: bool) -> Design:
     """Find σ whose single layer has this kernel as its CK, or as its NTK if `tangent`."""
     smooth = kernel.singularity.smooth
-    best: tuple[float, PowerSeries] | None = None
     ruler = _Ruler(kernel)
-    for length in _LENGTHS:
+    trials: list[tuple[float, PowerSeries]] = []
+    for length in _LENGTHS if smooth else _LENGTHS[:-1]:
         b = kernel.series(length)
+        order = np.arange(length)
         if smooth:
             # the noise of b_k grows by 100 up to the last order
-            last = np.flatnonzero(b > 2e-16 * kernel(1.0) * 100.0 ** (np.arange(length) / length))
-            ended = last.size == 0 or last[-1] < 0.75 * length
-            candidates = [PowerSeries.finite(b[: (last[-1] if last.size else 0) + 1])]
+            last = int(np.max(np.flatnonzero(b > 2e-16 * kernel(1.0) * 100.0 ** (order / length)), initial=0))
+            ended = last < 0.75 * length
+            series = PowerSeries.finite(_squares(b[: last + 1], tangent))
         else:
-            exponent = min(kernel.singularity.plus, kernel.singularity.minus)
-            ended, candidates = (
-                False,
-                [PowerSeries.with_tail(b, exponent, terms, length // part) for terms in _TERMS for part in (16, 4)],
-            )
-        for series in candidates:
-            distance = ruler.sampled(series.values)
-            if best is None or distance < best[0]:
-                best = distance, series
-        if ended or (best is not None and best[0] <= _ENOUGH):
+            ended, series = False, ruler.fitted(_squares(b, tangent), tangent)
+        trials.append((ruler.sampled(partial(series.values, tangent=tangent)), series))
+        if ended or trials[-1][0] <= _ENOUGH:
             break
-    assert best is not None
-    series = best[1]
-    bends, logs, rounding = _bends(series, tangent, kernel(1.0))
+    series = min(trials, key=lambda one: one[0])[1]
     patterns = _patterns(kernel, series.b.size)
-    for _ in range(2 if len(bends) + len(logs) else 0):
-        series = _balanced(series, kernel, tangent, _shape(series, tangent, bends, logs, patterns[0]))
-    distance = rounding / kernel(1.0)
-    # signs do not change the kernel
-    exact = PowerSeries.of(_shape(series, tangent, bends, logs, patterns[0]))
-    distance += ruler(partial(exact.values, tangent=tangent))
+    # 2 √E[σ²] √E[δ²] for an error δ of one rounding of every bend; signs do not change the kernel
+    rounding = 4.4e-16 * math.sqrt(series.b.sum()) * float(np.abs(series.factors).sum())
+    exact = PowerSeries.of(_shape(series, patterns[0]))
+    distance = rounding / kernel(1.0) + ruler(partial(exact.values, tangent=tangent))
     found = []
     for pattern in patterns:
-        shape, fourth = _signed(series, tangent, bends, logs, pattern)
+        shape, fourth = _signed(series, pattern)
         # what the table, its straight ends and rounding change shows in the moments
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # of a quadrature that stops early
@@ -119,6 +111,11 @@ def design(kernel: SphereKernel, tangent: bool) -> Design:
         total = distance + abs(reached - kernel(1.0)) / kernel(1.0)
         found.append(Design(Activation(shape, stretch=1 / kernel.norm), total, fourth))
     return min(found, key=lambda one: (one.distance > EXACT, one.distance if one.distance > EXACT else one.fourth))
+
+
+def _squares(b: Array, tangent: bool) -> Array:
+    """c_k² of σ = Σ c_k h_k."""
+    return b / (1 + np.arange(b.size)) if tangent else b
 
 
 @dataclass(frozen=True, eq=False)
@@ -178,6 +175,32 @@ class SphereMatch:
     def distance_on(self, X: ArrayLike) -> float:
         """‖K̂ − K‖/‖K‖ in the spectral norm on the rows X (n, p)."""
         return spectral_distance(self.network, self.reference, self.kind, X)
+
+    def report(self, directory: str | Path, X: Any = None, y: Any = None, **options: Any) -> Report:
+        """Write the report of ``notsodeep match --on sphere --report``: a page, its picture, the numbers, the network.
+
+        Parameters
+        ----------
+        directory : str or Path
+            An earlier report there is replaced; a directory with any other file is refused.
+        X : array (n, p), Data or str, optional
+            Samples on which both kernels are compared: an array, or a data set or file as in
+            :func:`notsodeep.data.load`.
+        y : array (n,), optional
+            Labels of an array.
+        options
+            `limit` (2000): use at most so many samples; `normalize`: rows are scaled to ‖x‖ = τ₀ ("unit", the default),
+            centred and scaled to mean ‖x‖² = τ₀² ("center") or used as they are ("none"); `source`: how the code on the
+            page loads the data.
+
+        Returns
+        -------
+        Report
+            Its ``page`` is the path of ``index.html``, its ``content`` that of ``match.json``.
+        """
+        from notsodeep.report.sphere import write_sphere_report
+
+        return write_sphere_report(self, directory, X, y, **options)
 
     def to_dict(self) -> dict[str, Any]:
         """Return a JSON-ready description."""
@@ -355,6 +378,11 @@ class _Ruler:
         vandermonde = np.polynomial.chebyshev.chebvander
         return np.asarray(vandermonde(fine, self.nodes - 1) @ np.linalg.inv(vandermonde(coarse, self.nodes - 1)))
 
+    def fitted(self, squares: Array, tangent: bool) -> PowerSeries:
+        """A series with these coefficients and a tail fitted at every third node."""
+        some = np.unique(np.append(np.arange(0, self._gaps.size, 3), [self._gaps.size - 2, self._gaps.size - 1]))
+        return PowerSeries.fitted(squares, self._gaps[some], np.stack(self._values)[:, some], tangent)
+
     def sampled(self, found: Callable[[Array, float], Array]) -> float:
         """The largest at some nodes: enough for a choice."""
         some = slice(None, None, 7)
@@ -381,49 +409,48 @@ class _Ruler:
 # --- the activation -----------------------------------------------------------------------------------------------
 
 
-def _blocks(series: PowerSeries, tangent: bool, bends: Array, logs: Array, pattern: Array) -> tuple[Array, list[Array]]:
+def _blocks(series: PowerSeries, pattern: Array) -> tuple[Array, list[Array]]:
     """The coefficients with the signs of a pattern, and those of even and of odd order without what the bends add."""
     order = np.arange(series.b.size)
-    signed = pattern * np.sqrt(series.b / (1 + order) if tangent else series.b)
-    blocks = []
-    for parity, factors, known in ((0, bends, bend_coefficients), (1, logs, log_coefficients)):
-        coefficients = np.where((order % 2 == parity) & (order >= _FREE), signed, 0.0)
-        for j, factor in enumerate(factors):
-            coefficients -= factor * known(j, order.size)
-        blocks.append(coefficients)
+    signed = pattern * np.sqrt(series.b)
+    fading = np.exp(-np.multiply.outer(order, series.decays))
+    bends, logs = _factors(series)
+    blocks = [
+        np.where((order % 2 == parity) & (order >= _FREE), signed, 0.0) - known(order.size) * (fading @ factors)
+        for parity, factors, known in ((0, bends, bend_coefficients), (1, logs, log_coefficients))
+    ]
     return signed, blocks
 
 
-def _shape(series: PowerSeries, tangent: bool, bends: Array, logs: Array, pattern: Array) -> HermiteSeries:
+def _factors(series: PowerSeries) -> tuple[Array, Array]:
+    """Of |x| and of x log|x|, whose coefficients are π/2 times as large."""
+    return series.factors[0], series.factors[1] * (2 / math.pi)
+
+
+def _shape(series: PowerSeries, pattern: Array) -> HermiteSeries:
     """σ with the signs of a pattern."""
-    signed, (even, odd) = _blocks(series, tangent, bends, logs, pattern)
+    signed, (even, odd) = _blocks(series, pattern)
     total = even + odd
     total[:_FREE] += signed[:_FREE]
-    return HermiteSeries(tuple(total.tolist()), tuple(bends.tolist()), tuple(logs.tolist()))
+    return _hermite(series, total)
 
 
-def _balanced(series: PowerSeries, kernel: SphereKernel, tangent: bool, shape: HermiteSeries) -> PowerSeries:
-    """Scale the upper half of b̂ so that k̂(±1) = k(±1): what the tail misses then shows at cosines near ±1 alone."""
-    found = PowerSeries.of(shape)
-    end = np.zeros(1)
-    ends = [kernel(sign) - float(found.values(end, sign, tangent)[0]) for sign in (1.0, -1.0)]
-    b, half = series.b.copy(), series.b.size // 2
-    for parity, missing in ((0, (ends[0] + ends[1]) / 2), (1, (ends[0] - ends[1]) / 2)):
-        upper = slice(half + (half + parity) % 2, None, 2)
-        mass = float(b[upper].sum())
-        if mass > 2 * abs(missing):
-            b[upper] *= 1 + missing / mass
-    return replace(series, b=b)
+def _hermite(series: PowerSeries, coefficients: Array, even: float = 1.0, odd: float = 1.0) -> HermiteSeries:
+    """With the bends of the series, times two signs."""
+    bends, logs = _factors(series)
+    numbers = (coefficients, even * bends, odd * logs, series.decays)
+    return HermiteSeries(*(tuple(each.tolist()) for each in numbers))
 
 
-def _signed(
-    series: PowerSeries, tangent: bool, bends: Array, logs: Array, pattern: Array
-) -> tuple[HermiteSeries, float]:
+def _signed(series: PowerSeries, pattern: Array) -> tuple[HermiteSeries, float]:
     """Choose the signs: the least fourth moment, and the least slope among those within two per cent of it."""
-    signed, blocks = _blocks(series, tangent, bends, logs, pattern)
+    signed, blocks = _blocks(series, pattern)
     x = np.linspace(-RADIUS, RADIUS, 1201)
     mass = np.exp(-(x**2) / 2) * (x[1] - x[0]) / math.sqrt(2 * math.pi)
-    parts = [_part(blocks[0], bends, (), x), _part(blocks[1], (), logs, x)]
+    bends, logs = (tuple(factors.tolist()) for factors in _factors(series))
+    none, decays = (0.0,) * len(bends), tuple(series.decays.tolist())
+    even, odd = Bends(bends, none, decays, RADIUS), Bends(none, logs, decays, RADIUS)
+    parts = [hermite_sum(blocks[0], x) + even(x) + even.origin, hermite_sum(blocks[1], x) + odd(x)]
     free = [k for k in range(min(_FREE, signed.size)) if signed[k]]
     for k in free:
         unit = np.zeros(k + 1)
@@ -447,8 +474,7 @@ def _signed(
     total = best[0] * blocks[0] + best[1] * blocks[1]
     for sign, k in zip(best[2:], free, strict=True):
         total[k] += sign * signed[k]
-    shape = HermiteSeries(tuple(total.tolist()), tuple((best[0] * bends).tolist()), tuple((best[1] * logs).tolist()))
-    return shape, float(fourth.min()) / power**2
+    return _hermite(series, total, best[0], best[1]), float(fourth.min()) / power**2
 
 
 def _patterns(kernel: SphereKernel, count: int) -> list[Array]:
@@ -457,7 +483,7 @@ def _patterns(kernel: SphereKernel, count: int) -> list[Array]:
     The former make a function with one bend at 0 if b_k is smooth in k. Kinks away from 0 make b_k oscillate in √k, as
     the Hermite coefficients of the activation do.
     """
-    patterns = [np.sign(bend_coefficients(0, count) + log_coefficients(0, count))]
+    patterns = [np.sign(bend_coefficients(count) + log_coefficients(count))]
     phi, variance = kernel.last
     if isinstance(phi.shape, PiecewiseLinear) and not phi.shape.homogeneous:
         places = np.asarray(phi.kinks) / math.sqrt(variance)
@@ -468,47 +494,3 @@ def _patterns(kernel: SphereKernel, count: int) -> list[Array]:
         signs = np.sign(np.concatenate([[m.mean, m.slope], own]))[:count]
         patterns.append(np.where(signs == 0, patterns[0], signs))
     return patterns
-
-
-def _part(coefficients: Array, bends: Array | tuple[()], logs: Array | tuple[()], x: Array) -> Array:
-    total = hermite_sum(coefficients, x)
-    for j, bend in enumerate(bends):
-        total = total + bend * np.abs(x) ** (2 * j + 1)
-    for j, log in enumerate(logs):
-        total = total + log * x ** (2 * j + 1) * np.log(np.maximum(np.abs(x), 1e-300))
-    return total
-
-
-def _bends(series: PowerSeries, tangent: bool, top: float) -> tuple[Array, Array, float]:
-    """Factors of |x|^{2j+1} and x^{2j+1} log|x| whose coefficients follow √b̂_k (or √(b̂_k/(1+k))) beyond K.
-
-    As many of them as lose least. Close to the limit of well-posedness the factors of high powers are large, and the
-    other coefficients cancel them: the last value is what this rounding may cost in k.
-    """
-    found, cost = [], 0.0
-    for parity, known in ((0, bend_coefficients), (1, log_coefficients)):
-        if not series.law.shape[1] or not series.law[parity].any():
-            found.append(np.zeros(0))
-            continue
-        first, most = series.b.size, 32 * series.b.size
-        k = np.unique(np.geomspace(first, most - 2, 600).astype(int) // 2 * 2 + parity)
-        goal = series.tail(k.astype(float), parity)
-        weight = 1.0 + k if tangent else np.ones(k.size)
-        basis = np.stack([known(j, most)[k] for j in range(_BENDS)], axis=1)
-        size = np.sqrt(goal / weight) * np.sign(basis[:, 0])
-        trials = []
-        for bends in range(1, _BENDS + 1):
-            part = basis[:, :bends] / size[:, None]
-            units = np.abs(part).max(0)
-            factors = np.linalg.lstsq(part / units, np.ones(k.size), rcond=1e-13)[0] / units
-            off = np.abs(weight * (basis[:, :bends] @ factors) ** 2 - goal)
-            # every other order between two sampled ones, and beyond the last in proportion
-            lost = float(np.sum(np.maximum(off[1:], off[:-1]) * np.diff(k)) / 2 + off[-1] * k[-1] / series.exponent)
-            # 2 √E[σ²] √E[δ²] for an error δ of one rounding of every term
-            squares = special.factorial2(4 * np.arange(bends) + 1)
-            rounding = 2 * math.sqrt(top) * 2.2e-16 * float(np.abs(factors) @ np.sqrt(squares))
-            trials.append((lost + rounding, rounding, factors))
-        _, rounding, factors = min(trials, key=lambda one: one[0])
-        found.append(factors)
-        cost += rounding
-    return found[0], found[1], cost

@@ -30,6 +30,24 @@ def test_match_on_a_sphere(run: Run, small: Path) -> None:
     assert "exact on the sphere" in run("match", "--on", "sphere", "--activation", "tanh").out
 
 
+def test_report_of_a_single_layer(run: Run, small: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "report"
+    result = run("match", "--on", "sphere", "--activation", "erf", "--data", small, "--report", folder)
+    assert result.code == 0, result.err
+    names = {"index.html", "match.json", "network.json", "one_layer.png", "one_layer.svg"}
+    assert {path.name for path in folder.iterdir()} == names
+    assert str(folder / "one_layer.png") in result.out
+    content = json.loads((folder / "match.json").read_text("utf-8"))
+    page = (folder / "index.html").read_text("utf-8")
+    assert f"≤ {content['distance']:.1e}" in page
+    assert f"{content['data']['distance']:.1e}" in page
+    assert nsd.load_model(folder / "network.json").to_dict() == content["network"]
+    (folder / "mine.txt").write_text("")
+    refused = run("match", "--on", "sphere", "--report", folder)
+    assert refused.code != 0
+    assert "holds files that are not a report" in refused.err
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -75,7 +75,7 @@ def match(
 
     from notsodeep.data.preparation import NORMALIZATIONS
     from notsodeep.matching import match as design
-    from notsodeep.study import Study
+    from notsodeep.study import Study, measured_on
 
     deq = described(activation, param, recurrent, input, bias, cell)
     kind = kind_called(kind)
@@ -84,11 +84,23 @@ def match(
         if data is None:
             raise InputError(f"normalize={normalize!r} is for rows of data; pass --data too")
     if choice(on, ("mixture", "sphere"), "on") == "sphere":
-        for name, given in (("family", family), ("depth", depth), ("report", report)):
+        for name, given in (("family", family), ("depth", depth)):
             if given is not None:
-                raise InputError(f"--{name} is for --on mixture; on a sphere there is one layer, printed or --json")
+                raise InputError(f"--{name} is for --on mixture; on a sphere there is one layer")
         rows = None if data is None else read(data, label, ignore, limit)
-        _on_sphere(deq, rows, normalize or "unit", tau0, kind, kinks, json)
+        with progress("designing the explicit network", quiet=json):
+            single: Any = design(deq, tau0=tau0, kind=kind, on="sphere", kinks=kinks)
+            if report is None:
+                content = {"text": str(deq), **single.to_dict(), "data": measured_on(single, rows, normalize or "unit")}
+            else:
+                written = single.report(report, rows, normalize=normalize or "unit", source=data)
+                content = written.content
+        if json:
+            emit({**content, "report": str(report) if report else None})
+            return
+        _describe_single(single, content["data"], rows)
+        if report is not None:
+            _say_report(written, "one_layer")
         return
     if kinks is not None:
         raise InputError(f"kinks={kinks} is for --on sphere; use --family piecewise_linear")
@@ -109,29 +121,20 @@ def match(
         return
     say(*describe(content, loaded.notes if loaded else ()))
     if report is not None:
-        say(f"picture    {report / 'closeness.png'}")
-        say(f"report     {written.page}" + (" (the earlier report was replaced)" if written.replaced else ""))
-        say(f"network    {report / 'network.json'}")
+        _say_report(written, "closeness")
 
 
-def _on_sphere(deq: Any, loaded: Any, normalize: str, tau0: float, kind: str, kinks: int | None, json: bool) -> None:
-    """One layer for rows of norm τ0, measured on the rows of the data."""
-    from notsodeep.matching import match as design
+def _say_report(written: Any, picture: str) -> None:
+    folder = written.page.parent
+    say(f"picture    {folder / f'{picture}.png'}")
+    say(f"report     {written.page}" + (" (the earlier report was replaced)" if written.replaced else ""))
+    say(f"network    {folder / 'network.json'}")
 
-    with progress("designing the explicit network", quiet=json):
-        found = design(deq, tau0=tau0, kind=kind, on="sphere", kinks=kinks)
-        content: dict[str, Any] = {"text": str(deq), **found.to_dict(), "data": None}
-        if loaded is not None:
-            ready = loaded.prepared(normalize)
-            X = ready.X[(ready.X != 0).any(axis=1)] * (1.0 if normalize == "none" else tau0)
-            rows = ready.rows + ("" if tau0 == 1 or normalize == "none" else f", then times τ0 = {tau0:g}")
-            facts = {"name": loaded.name, "samples": len(X), "normalize": normalize, "rows": rows}
-            content["data"] = {**facts, "distance": found.distance_on(X)}
-    if json:
-        emit(content)
-        return
+
+def _describe_single(found: Any, facts: Mapping[str, Any] | None, loaded: Any) -> None:
+    """The single layer, and how far it is off on the rows of the data."""
     say(*(line for text in str(found).splitlines() for line in wrapped(None, text)))
-    if facts := content["data"]:
+    if facts:
         distance = f"kernels differ by {facts['distance']:.1e} in the spectral norm, relatively"
         say_lines(
             [("data", f"{facts['name']}, {facts['samples']} rows: {distance}"), *rows_line(loaded, facts["rows"])]

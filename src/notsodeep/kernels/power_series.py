@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from scipy import special
 
 from notsodeep import compilation
-from notsodeep.hermite import HermiteSeries, bend_coefficients, log_coefficients
+from notsodeep.bends import size_squared
+from notsodeep.hermite import HermiteSeries
 
 __all__ = ["PowerSeries"]
 
@@ -19,69 +20,92 @@ Array: TypeAlias = NDArray[Any]
 
 _FADED = -600.0  # e^−600 is nothing, and no slow denormal number
 _BLOCK = 256  # points at a time
-_NODES, _WEIGHTS = np.polynomial.legendre.leggauss(24)
+_OCTAVES = 90
+_NODES, _WEIGHTS = np.polynomial.legendre.leggauss(16)
+_GREGORY = (1 / 2, -1 / 12, 1 / 24, -19 / 720, 3 / 160)
+_SPACING = 0.55  # of log λ: a power of k is a sum of e^{−λk} to 1e-8 of its size, and least squares do better
+_ROUNDS, _FIRST = 16, 5  # most steps of Gauss–Newton, and those that may lead away
 
 
 @dataclass(frozen=True)
 class PowerSeries:
-    """b̂_k: known for k < K, and a power law beyond.
+    """b̂_k: known for k < K, and beyond
+
+        b̂_k = A(k)² (Σ_i factors[k mod 2, i] e^{−λ_i k})²,    A(k)² = E[|ξ| h_k(ξ)]² ~ k^{−5/2}.
 
     Attributes
     ----------
     b : array (K,)
-    law : array (2, terms)
-        b̂_k = B_s(k) Σ_i law[k mod 2, i] (start/k)^i for k ≥ K, with B_s(k) the coefficient of tᵏ in (1 − t)^s.
+    factors : array (2, terms)
+    decays : array (terms,)
+        λ_i ≥ 0.
     """
 
     b: Array
-    law: Array
-    exponent: float = math.inf
-    start: float = 1.0
+    factors: Array
+    decays: Array
 
     @staticmethod
     def finite(b: Array) -> PowerSeries:
-        return PowerSeries(b, np.zeros((2, 0)))
+        return PowerSeries(b, np.zeros((2, 0)), np.zeros(0))
 
     @staticmethod
-    def with_tail(b: Array, exponent: float, terms: int, start: int) -> PowerSeries:
-        """Fit the law to the orders from `start` on, and blend from b to it; oscillations in √k average out."""
-        K = b.size
-        k = np.arange(start, K)
-        fade = (np.sqrt(k) - math.sqrt(start)) / (math.sqrt(K) - math.sqrt(start))
-        window = np.sin(np.pi * fade) ** 4
-        law = np.zeros((2, terms))
-        values = b.copy()
-        for parity in (0, 1):
-            mine = k % 2 == parity
-            if b[k[mine]].max() < 1e-15 * b.sum():
-                values[k[mine]] = 0.0
-                continue
-            powers = (start / k[mine][:, None]) ** np.arange(terms)
-            front = _binomial(exponent, k[mine])
-            law[parity] = np.linalg.lstsq(
-                powers * window[mine][:, None], b[k[mine]] / front * window[mine], rcond=1e-10
-            )[0]
-            share = special.betainc(8, 8, fade[mine])
-            values[k[mine]] += share * (front * (powers @ law[parity]) - b[k[mine]])
-        return PowerSeries(np.maximum(values, 0.0), law, exponent, start)
+    def of(shape: HermiteSeries) -> PowerSeries:
+        """E[φ₀(u)φ₀(v)] of standard normals with correlation t: the squares of the Hermite coefficients."""
+        b = shape.order(max(len(shape.coefficients), 256)) ** 2
+        # those of x log|x| are π/2 times as large
+        factors = np.array([shape.bends, np.multiply(shape.logs, math.pi / 2)])
+        return PowerSeries(b, factors, np.asarray(shape.decays))
 
-    def tail(self, k: Array, parity: int) -> Array:
-        """b̂_k of the law at (real) k."""
-        powers = (self.start / k[:, None]) ** np.arange(self.law.shape[1])
-        return _binomial(self.exponent, k) * np.maximum(powers @ self.law[parity], 0.0)
+    @staticmethod
+    def fitted(b: Array, gap: Array, goals: Array, tangent: bool) -> PowerSeries:
+        """Keep b_k, k < K, and fit the factors to k(±(1 − gap)) = goals (2, gaps) itself, by Gauss–Newton.
+
+        Between K/16 and K the series passes from b to its law in equal steps of √k, so that oscillations in √k, which
+        kinks away from 0 leave, average out.
+        """
+        K = b.size
+        order, start = np.arange(K), K // 16
+        fade = (np.sqrt(order) - math.sqrt(start)) / (math.sqrt(K) - math.sqrt(start))
+        share = special.betainc(8, 8, np.clip(fade, 0, 1))
+        fastest, slowest = math.log(min(4 / start, 1.0)), math.log(1e-12 if tangent else 1e-9)
+        decays = np.concatenate([[0.0], np.exp(np.arange(fastest, slowest, -_SPACING))])
+        factors, values = np.zeros((2, decays.size)), b.copy()
+        with np.errstate(divide="ignore"):
+            rate = np.log1p(-gap)
+        for parity, sign in ((0, 1), (1, -1)):
+            mine = np.arange(start + (start + parity) % 2, K, 2)
+            if b[mine].max() < 1e-15 * b.sum():
+                values[mine] = 0.0
+                continue
+            kept = np.where(order % 2 == parity, (1 - share) * b, 0.0)
+            goal = (goals[0] + sign * goals[1]) / 2 - PowerSeries.finite(kept).values(gap, 1.0, tangent)
+            beyond, weight = _rule(K + (K + parity) % 2)
+            k, weight = np.concatenate([mine, beyond]), np.concatenate([share[mine], weight])
+            weight = weight * size_squared(k) * (1 + k if tangent else 1.0)
+            powers, fading = _powers(rate, k), np.exp(-np.multiply.outer(k, decays))
+            upper = mine[mine >= K // 2]
+            factors[parity] = _square_root_fit(
+                powers * weight, fading, goal, math.sqrt(float(np.mean(b[upper] / size_squared(upper))))
+            )
+            law = size_squared(mine) * (fading[: mine.size] @ factors[parity]) ** 2
+            values[mine] += share[mine] * (law - b[mine])
+        return PowerSeries(values, factors, decays)
 
     def __call__(self, gap: Array, sign: float) -> tuple[Array, Array]:
         """k̂(t) and dk̂/dt for t = sign·(1 − gap), 0 ≤ gap ≤ 1."""
         t = sign * (1 - gap)
         total, slope = np.zeros_like(t), np.zeros_like(t)
         _horner(self.b, t, total, slope)
-        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        with np.errstate(divide="ignore"):
             rate = np.log1p(-gap)  # log |t|
-            for parity in (0, 1):
-                if self.law.shape[1] and self.law[parity].any():
-                    value, lift = self._beyond(parity, rate)
-                    total = total + sign**parity * value
-                    slope = slope + sign ** (parity + 1) * lift / np.maximum(1 - gap, 1e-300)
+        for parity, factors in enumerate(self.factors):
+            if factors.any():
+                k, weight = _rule(self.b.size + (self.b.size + parity) % 2)
+                mass = weight * size_squared(k) * (np.exp(-np.multiply.outer(k, self.decays)) @ factors) ** 2
+                powers = _powers(rate, k)
+                total = total + sign**parity * (powers @ mass)
+                slope = slope + sign ** (parity + 1) * (powers @ (mass * k)) / np.maximum(1 - gap, 1e-30)
         return total, slope
 
     def values(self, gap: Array, sign: float, tangent: bool = False) -> Array:
@@ -89,37 +113,43 @@ class PowerSeries:
         total, slope = self(gap, sign)
         return total + sign * (1 - gap) * slope if tangent else total
 
-    def _beyond(self, parity: int, rate: Array) -> tuple[Array, Array]:
-        """Σ b̂_k |t|ᵏ and Σ k b̂_k |t|ᵏ over k ≥ K of one parity, by Euler–Maclaurin on blocks of doubling length."""
-        first = self.b.size + (self.b.size + parity) % 2
-        edges = math.log(first) + math.log(2) * np.arange(64)
-        half = np.diff(edges)[:, None] / 2
-        k = np.exp((edges[:-1, None] + half) + half * _NODES).ravel()
-        mass = self.tail(k, parity) * k * (half * _WEIGHTS).ravel() / 2
-        fading = np.exp(np.maximum(np.multiply.outer(rate, k), _FADED))
-        end = self.tail(np.array([float(first)]), parity)[0] * np.where(
-            rate * first > _FADED, np.exp(rate * first), 0.0
-        )
-        growth = rate - (1 + self.exponent) / first  # f'/f at the first order
-        edge = end * (0.5 - growth / 6 + growth**3 / 90)
-        slope = end * (0.5 * first - (1 + growth * first) / 6)
-        return fading @ mass + np.where(end > 0, edge, 0.0), fading @ (mass * k) + np.where(end > 0, slope, 0.0)
 
-    @staticmethod
-    def of(shape: HermiteSeries) -> PowerSeries:
-        """E[φ₀(u)φ₀(v)] of standard normals with correlation t: the squares of the Hermite coefficients."""
-        K = max(len(shape.coefficients), 256)
-        if not shape.kinks:
-            return PowerSeries.finite(shape.order(K) ** 2)
-        start, most = K // 2, 32 * K
-        law = np.zeros((2, 6))
-        for parity, factors, known in ((0, shape.bends, bend_coefficients), (1, shape.logs, log_coefficients)):
-            if any(factors):
-                k = np.unique(np.geomspace(start, most - 2, 400).astype(int) // 2 * 2 + parity)
-                total = sum(factor * known(j, most)[k] for j, factor in enumerate(factors))
-                powers = (start / k[:, None]) ** np.arange(6)
-                law[parity] = np.linalg.lstsq(powers, total**2 / _binomial(1.5, k), rcond=1e-14)[0]
-        return PowerSeries(shape.order(K) ** 2, law, 1.5, start)
+def _rule(first: int) -> tuple[Array, Array]:
+    """Orders and weights: Σ f(k) over k = first, first + 2, … for f smooth in log k, by Gregory's formula.
+
+    The integral on octaves, and differences of the first orders for what the sum has more.
+    """
+    edges = math.log(first) + math.log(2) * np.arange(_OCTAVES + 1)
+    half = math.log(2) / 2
+    k = np.exp(np.add.outer(edges[:-1] + half, half * _NODES)).ravel()
+    near = np.zeros(len(_GREGORY))
+    for n, factor in enumerate(_GREGORY):
+        near[: n + 1] += [factor * (-1) ** (n - j) * math.comb(n, j) for j in range(n + 1)]
+    weight = k * np.tile(half * _WEIGHTS, _OCTAVES) / 2
+    return np.concatenate([first + 2.0 * np.arange(near.size), k]), np.concatenate([near, weight])
+
+
+def _powers(rate: Array, k: Array) -> Array:
+    """|t|ᵏ for log |t| = rate, which may be −∞."""
+    return np.asarray(np.exp(np.maximum(np.multiply.outer(rate, k), _FADED)))
+
+
+def _square_root_fit(summed: Array, basis: Array, goal: Array, start: float) -> Array:
+    """f with summed @ (basis @ f)² ≈ goal, from (start, 0, 0, …): Newton's square root of a function."""
+    factors = np.zeros(basis.shape[1])
+    factors[0] = start
+    best, smallest = factors, math.inf
+    for step in range(_ROUNDS):
+        root = basis @ factors
+        missing = goal - summed @ root**2
+        size = float(np.abs(missing).max())
+        if size < smallest:
+            best = factors
+        elif step > _FIRST:
+            break
+        smallest = min(size, smallest)
+        factors = factors + np.linalg.lstsq(2 * (summed * root) @ basis, missing, rcond=1e-13)[0]
+    return best
 
 
 @compilation.jit(nogil=True, error_model="numpy")
@@ -133,11 +163,3 @@ def _horner(b: Any, t: Any, total: Any, slope: Any) -> None:
             for j in range(part.size):
                 change[j] = change[j] * part[j] + value[j]
                 value[j] = value[j] * part[j] + coefficient
-
-
-def _binomial(s: float, k: Array) -> Array:
-    """The size of the coefficient of tᵏ in (1 − t)^s, Γ(k − s)/(Γ(k + 1)|Γ(−s)|), for real k > s."""
-    far = np.maximum(k, 1e4)  # differences of large logarithms lose digits
-    series = 1 + s * (s + 1) / (2 * far) * (1 + (s + 2) * (3 * s + 1) / (12 * far))
-    ratio = np.where(k < 1e4, np.exp(special.gammaln(k - s) - special.gammaln(k + 1)), far ** (-1 - s) * series)
-    return ratio * abs(special.rgamma(-s))

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-from notsodeep.activations import Activation, PiecewiseLinear, Smooth
+from notsodeep.activations import Activation, HermiteSeries, PiecewiseLinear, Smooth
 from notsodeep.gaussian import hermite_coefficients, hermite_polynomials, hermite_table, moments
 from notsodeep.kernels.arc import Arc
 from notsodeep.kernels.closed import COS, ERF, GAUSSIAN, GELU, SIN
@@ -187,7 +187,8 @@ def _ends(phi: Activation, variances: tuple[Array, ...]) -> tuple[float, int]:
     """The largest variance, and the most terms that a table may have."""
     largest, size = max(float(q.max()) for q in variances), sum(q.size for q in variances)
     # kinks make the tail algebraic, where more terms help little; otherwise memory is the limit
-    return largest or 1.0, 512 if phi.kinks else int(np.clip(_MAX_ENTRIES // size // 4 * 4, 512, 4096))
+    algebraic = phi.kinks or isinstance(phi.shape, HermiteSeries)  # which is straight beyond a radius
+    return largest or 1.0, 512 if algebraic else int(np.clip(_MAX_ENTRIES // size // 4 * 4, 512, 4096))
 
 
 def _truncated(phi: Activation, variances: tuple[Array, ...], single: bool) -> bool:
@@ -214,7 +215,8 @@ def _series(phi: Activation, variances: tuple[Array, ...], single: bool) -> Dual
             found[:, points > 0] = hermite_table(phi, roots, terms - 1) / (roots if through_zero else 1.0)
         return found
 
-    table, error = tabulate(coefficients, everything, tolerance=1e-8 if single else 2e-15, joint=True)
+    known = 1e-13 if isinstance(phi.shape, HermiteSeries) else 2e-15  # its values are sums of many
+    table, error = tabulate(coefficients, everything, tolerance=1e-8 if single else known, joint=True)
     table = np.ascontiguousarray(table[::-1] * scale)  # highest order first, for Horner
     size: Array = np.sqrt(np.einsum("kn,kn->n", table, table))
     ratio: Array = size[size > 0] / scale[size > 0]  # the interpolation's error is relative to the largest

@@ -21,7 +21,7 @@ from notsodeep.report.folder import new_report
 from notsodeep.report.match_page import match_page
 from notsodeep.study import Study, comparable, compare, designs
 
-__all__ = ["Report", "write_report"]
+__all__ = ["Report", "data_of", "write_report"]
 
 _FILES = (
     *("match.json", "network.json", "index.html"),
@@ -63,7 +63,7 @@ def write_report(
     """Measure a match on data and write its report; see :meth:`notsodeep.Match.report`."""
     need("matplotlib"), need("plotly")  # a missing extra is reported before the work, not after
     folder = Path(directory)
-    data = _data(X, y, limit)
+    data = data_of(X, y, limit)
     replaced = (folder / "match.json").is_file()
     with reporter("report", progress=progress) as step, new_report(folder, "match.json", _FILES) as fresh:
         study = Study.of(match, data, normalize=normalize, progress=step)
@@ -87,7 +87,8 @@ def write_report(
     return Report(folder / "index.html", content, replaced)
 
 
-def _data(X: ArrayLike | Data | str | Path | None, y: ArrayLike | None, limit: int | None) -> Data | None:
+def data_of(X: ArrayLike | Data | str | Path | None, y: ArrayLike | None, limit: int | None) -> Data | None:
+    """The samples of a report: a data set, a file or an array; None if there are none."""
     if X is None or isinstance(X, Data | str | Path):
         if y is not None:
             raise InputError("y belongs to an array X; a data set has its own labels")

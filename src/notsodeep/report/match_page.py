@@ -10,13 +10,14 @@ from typing import Any
 import numpy as np
 
 from notsodeep.models import DEQ
+from notsodeep.one_layer import SphereMatch
 from notsodeep.report import views
 from notsodeep.report.page import Code, Facts, Part, Plot, Prose, Row, Section, Table, plain, render
 from notsodeep.study import Comparison, Designs, Outlook, Study, closer_network
 from notsodeep.study.kernels import explicit_kind
 from notsodeep.text import printable
 
-__all__ = ["match_page", "snippet"]
+__all__ = ["match_page", "one_layer_section", "quoted", "snippet", "use_code", "use_section"]
 
 _MEANING = {
     "c1": "linear part of the kernel",
@@ -55,10 +56,10 @@ def match_page(
         _implicit(study, content),
         _explicit(study, content, plots["activations"]),
         _closeness(study, content, plots["closeness"]),
-        _one_layer(both, plots["one_layer"]),
+        one_layer_section(both.single, Table(both.columns, both.rows, f"{both.setting}."), plots["one_layer"]),
         _spectra(study, plots["spectra"]),
         *([_training(comparison, plots["training"])] if comparison else []),
-        _use(study, folder, source),
+        use_section(snippet(study, folder, source)),
     ]
     lead: list[Part] = [
         Prose(f"`{content['text']}` and the network of {_layers(study)} that replaces it, on {_data(content)}."),
@@ -194,11 +195,11 @@ def _closeness(study: Study, content: Mapping[str, Any], plots: Sequence[Plot]) 
     )
 
 
-def _one_layer(both: Designs, plots: Sequence[Plot]) -> Section:
-    single = both.single
+def one_layer_section(single: SphereMatch, table: Table, plots: Sequence[Plot]) -> Section:
+    """The theorem, how far the design is off, a table and the picture."""
     rows = "of any norms" if single.network.normalize is not None else f"of norm {single.tau0:.6g}"
     return Section(
-        "One hidden layer, exactly",
+        "One hidden layer, exactly" if single.exact else "One hidden layer",
         [
             Prose(
                 "On rows of equal norm every kernel of an infinitely wide network is a power series in the cosine t, "
@@ -206,7 +207,7 @@ def _one_layer(both: Designs, plots: Sequence[Plot]) -> Section:
                 f"has the same kernel; for the NTK, b_k is divided by 1 + k. For rows {rows} the kernel of this layer "
                 f"differs by at most {single.distance:.1e} of k(1), for all cosines. It needs no m × m matrix."
             ),
-            Table(both.columns, both.rows, f"{both.setting}."),
+            table,
             Row(plots),
         ],
     )
@@ -253,22 +254,26 @@ def _training(comparison: Comparison, plots: Sequence[Plot]) -> Section:
 
 def snippet(study: Study, folder: Path, source: str | None = None) -> str:
     """Runnable code that loads and uses the designed network."""
-    load = f"data.load({_quoted(source)}).X" if source else "np.random.default_rng(0).normal(size=(400, 500))"
+    load = f"data.load({quoted(source)}).X" if source else "np.random.default_rng(0).normal(size=(400, 500))"
     if study.tau0 == 1.0:
         prepare = f"X = data.prepare({load})  # centred, mean ‖x‖² = 1"
     else:
         prepare = f"X = {study.tau0!r} * data.prepare({load})  # centred, mean ‖x‖² = τ0²"
     classes = 1 if study.data.labels is None else len(set(study.data.labels.tolist()))
-    numpy = [] if source else ["import numpy as np"]
+    return use_code(folder, prepare, explicit_kind(study.match), classes, numpy=source is None)
+
+
+def use_code(folder: Path, prepare: str, kind: str, classes: int = 1, *, numpy: bool = True) -> str:
+    """Code that loads ``network.json`` of a folder and uses it on rows X, which the line `prepare` makes."""
     lines = [
-        *numpy,
+        *(["import numpy as np"] if numpy else []),
         "import torch",
         "import notsodeep as nsd",
         "from notsodeep import data, nn",
         "",
-        f"network = nsd.load_model({_quoted(str(folder / 'network.json'))})",
+        f"network = nsd.load_model({quoted(str(folder / 'network.json'))})",
         prepare,
-        f'K = network.kernel(X, kind="{explicit_kind(study.match)}")  # its exact infinite-width kernel',
+        f'K = network.kernel(X, kind="{kind}")  # its exact infinite-width kernel',
         "",
         "# a PyTorch module of any width, to train like any other",
         f"net = nn.ExplicitNet(network, in_features=X.shape[1], width=1024, out_features={classes})",
@@ -278,13 +283,13 @@ def snippet(study: Study, folder: Path, source: str | None = None) -> str:
     return "\n".join(lines)
 
 
-def _quoted(text: str) -> str:
+def quoted(text: str) -> str:
     return printable(json.dumps(text, ensure_ascii=False))  # a literal without invisible characters
 
 
-def _use(study: Study, folder: Path, source: str | None) -> Section:
+def use_section(code: str) -> Section:
     text = (
         "`network.json` beside this page describes the designed network. Paths below are as seen from where the report "
         "was made."
     )
-    return Section("Use it", [Prose(text), Code(snippet(study, folder, source))])
+    return Section("Use it", [Prose(text), Code(code)])

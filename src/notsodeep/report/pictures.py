@@ -8,13 +8,15 @@ from typing import Any
 
 import numpy as np
 
+from notsodeep.models import Explicit
+from notsodeep.one_layer import SphereMatch
 from notsodeep.report import views
 from notsodeep.report.live import from_matplotlib, tell
 from notsodeep.report.page import Plot
 from notsodeep.report.style import COLORS, plain_log_ticks, save, style
 from notsodeep.study import Comparison, Designs, Study
 
-__all__ = ["NAMES", "draw"]
+__all__ = ["NAMES", "draw", "draw_one_layer"]
 
 NAMES = ("closeness", "training", "activations", "one_layer", "spectra")
 
@@ -29,7 +31,7 @@ def draw(
             "closeness": _closeness(plt, study),
             **({"training": _training(plt, comparison)} if comparison else {}),
             "activations": _activations(plt, study),
-            "one_layer": _one_layer(plt, study, both),
+            "one_layer": _one_layer(plt, both.single),
             "spectra": _spectra(plt, study),
         }
         for name, figure in figures.items():
@@ -37,6 +39,14 @@ def draw(
             if folder is not None:
                 save(figure, folder, name)
     return plots
+
+
+def draw_one_layer(single: SphereMatch, folder: Path) -> list[Plot]:
+    """The picture of a single layer alone."""
+    with style() as plt:
+        figure = _one_layer(plt, single)
+        save(figure, folder, "one_layer")
+        return from_matplotlib(figure)
 
 
 def _activations(plt: Any, study: Study) -> Any:
@@ -61,27 +71,27 @@ def _activations(plt: Any, study: Study) -> Any:
     return figure
 
 
-def _one_layer(plt: Any, study: Study, both: Designs) -> Any:
+def _one_layer(plt: Any, single: SphereMatch) -> Any:
     """k(t) with the sums of its first terms, its coefficients, and the activation that they make."""
-    view = views.one_layer(study, both)
+    view, name = views.one_layer(single), "network" if isinstance(single.reference, Explicit) else "DEQ"
     figure, axes = plt.subplots(1, 3, figsize=(13.2, 4.2), layout="constrained")
     curve, terms, shape = axes
-    (line,) = curve.plot(view.t, view.kernel, color=COLORS["implicit"], lw=4, alpha=0.6, label="the DEQ's k(t)")
+    (line,) = curve.plot(view.t, view.kernel, color=COLORS["implicit"], lw=4, alpha=0.6, label=f"k(t) of the {name}")
     tell(line, hover="t = %{x:.3f}<br>k = %{y:.4f}")
     for count, (values, dashes) in view.sums.items():
         curve.plot(view.t, values, color=COLORS["muted"], lw=1.3, ls=dashes, label=f"{count} terms")
     curve.plot(view.t, view.layer, color=COLORS["explicit"], lw=1.5, label="one hidden layer")
-    curve.set(xlabel="cosine t of two rows", ylabel=f"{both.single.kind}", title=r"$k(t) = \sum_k b_k t^k$")
+    curve.set(xlabel="cosine t of two rows", ylabel=single.kind, title=r"$k(t) = \sum_k b_k t^k$")
     curve.legend()
     tell(curve, alt="The kernel as a function of the cosine, sums of its first terms, and the kernel of the layer")
     terms.plot(view.orders, view.coefficients, color=COLORS["implicit"], marker="o", ms=3, ls="none")
     terms.set(xscale="log", yscale="log", xlabel="order k", title=r"coefficients $b_k \geq 0$")
     tell(terms, alt="The coefficients of the kernel's power series against their order")
     shape.plot(view.x, view.sigma, color=COLORS["explicit"], label="σ of the layer")
-    shape.plot(view.x, view.phi, color=COLORS["implicit"], ls="--", lw=1.3, label="φ of the DEQ")
+    shape.plot(view.x, view.phi, color=COLORS["implicit"], ls="--", lw=1.3, label=f"φ of the {name}")
     shape.set(xlabel="pre-activation", title="the designed activation")
     shape.legend()
-    tell(shape, alt="The activation of the single layer beside that of the DEQ")
+    tell(shape, alt=f"The activation of the single layer beside that of the {name}")
     return figure
 
 

@@ -10,11 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from notsodeep.activations import Activation
-from notsodeep.cells import DeepDEQ
 from notsodeep.gaussian import moments
 from notsodeep.kinds import Kind
+from notsodeep.one_layer import SphereMatch
 from notsodeep.recursion import Recursion
-from notsodeep.study import Designs, Study
+from notsodeep.study import Study
 
 __all__ = [
     "EntryPairs",
@@ -70,7 +70,7 @@ def activations(study: Study) -> list[Panel]:
 
 @dataclass(frozen=True)
 class OneLayer:
-    """k(t) of the DEQ and of the single layer, sums of its first terms with their dashes, b_k, σ and φ."""
+    """k(t) of the model and of the single layer, sums of its first terms with their dashes, b_k, σ and φ."""
 
     t: Array
     kernel: Array
@@ -83,10 +83,10 @@ class OneLayer:
     phi: Array
 
 
-def one_layer(study: Study, both: Designs) -> OneLayer:
+def one_layer(single: SphereMatch) -> OneLayer:
     """The kernel on the sphere of radius τ0, and the activation designed from its power series."""
-    single, tau0 = both.single, study.tau0
-    k = study.deq.on_sphere(single.kind, tau0)
+    model, tau0 = single.reference, single.tau0
+    k = model.on_sphere(single.kind, tau0)
     t = np.linspace(-1, 1, 201)
     b = k.series(1000)
     sums = {count: (np.polynomial.polynomial.polyval(t, b[:count]), dashes) for count, dashes in ((2, ":"), (4, "--"))}
@@ -95,8 +95,7 @@ def one_layer(study: Study, both: Designs) -> OneLayer:
     kept = orders[np.unique(np.geomspace(1, len(orders), 80).astype(int) - 1)]
     layer = single.network.on_sphere(Kind.of(single.kind).explicit, tau0)(t)
     x = np.linspace(-4 * tau0, 4 * tau0, 401)
-    phi = study.deq.layers[0].activation if isinstance(study.deq, DeepDEQ) else study.deq.activation
-    sigma = single.network.activations[0]
+    phi, sigma = model.recursion().activations[0], single.network.activations[0]
     return OneLayer(t, k(t), layer, sums, kept, b[kept], x, np.asarray(sigma(x)), np.asarray(phi(x)))
 
 

@@ -1,6 +1,6 @@
 """Measured comparisons of a DEQ and the explicit network designed for it: kernels, forecasts, accuracy, cost."""
 
-from notsodeep.study.explicit_designs import Designed, Designs, designs
+from notsodeep.study.explicit_designs import Designed, Designs, designs, measured_on
 from notsodeep.study.kernels import Closeness, Outlook, Study, closer_network
 from notsodeep.study.training import Comparison, Trained, comparable, compare
 
@@ -16,4 +16,5 @@ __all__ = [
     "comparable",
     "compare",
     "designs",
+    "measured_on",
 ]

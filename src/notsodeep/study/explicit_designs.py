@@ -8,12 +8,13 @@ from typing import Any
 
 import numpy as np
 
+from notsodeep.data import Data
 from notsodeep.extras import available
 from notsodeep.one_layer import SphereMatch, match_on_sphere
 from notsodeep.study.kernels import Study
 from notsodeep.study.timing import best_times, predict, torch_on_one_thread
 
-__all__ = ["Designed", "Designs", "designs"]
+__all__ = ["Designed", "Designs", "designs", "measured_on"]
 
 _ROWS = 500  # on which kernels are compared
 _SAMPLES = 1000  # that are predicted in one go
@@ -106,11 +107,22 @@ def designs(study: Study, width: int = 256) -> Designs:
     networks = [Designed("DEQ", None, None, None, ends + several * width**2, times.get("DEQ"))]
     for name, found in (("matched", study.match), ("single layer", single)):
         parameters = ends + (found.depth - 1) * width**2
-        # a series whose layer does not normalise rows is tabulated for every norm, which takes minutes
+        # a series whose layer does not normalise rows is tabulated for every norm, which takes seconds
         anywhere = found is study.match or found.network.normalize is not None
         distances = found.distance_on(X) if anywhere else None, found.distance_on(unit)
         networks.append(Designed(name, found.depth, *distances, parameters, times.get(name)))
     return Designs(single, width, tuple(networks))
+
+
+def measured_on(found: SphereMatch, data: Data | None, normalize: str) -> dict[str, Any] | None:
+    """How far both kernels are apart on the rows of a data set, prepared and scaled to norm τ0; rows of zeros go."""
+    if data is None:
+        return None
+    ready, scaled = data.prepared(normalize), normalize != "none" and found.tau0 != 1
+    X = ready.X[(ready.X != 0).any(axis=1)] * (found.tau0 if scaled else 1.0)
+    rows = ready.rows + (f", then times τ0 = {found.tau0:g}" if scaled else "")
+    facts = {"name": data.name, "samples": len(X), "features": X.shape[1], "normalize": normalize, "rows": rows}
+    return {**facts, "distance": found.distance_on(X)}
 
 
 def _times(study: Study, single: SphereMatch, shape: tuple[int, int, int]) -> dict[str, float]:
