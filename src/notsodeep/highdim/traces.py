@@ -15,13 +15,14 @@ from scipy.linalg import lapack
 from notsodeep.checks import InputError
 from notsodeep.highdim.fixed_point import Population, Resolved, solve
 from notsodeep.highdim.population import Directions
+from notsodeep.threads import pool
 
 __all__ = ["Dense", "Diagonal", "population_of"]
 
 Array: TypeAlias = NDArray[Any]
 
 _PROBES = 96
-_BLOCK = 256  # rows of S_a at a time
+_BLOCK = 128  # rows of S_a at a time
 _SMALL = 700  # up to this p an evaluation is cheap, and the fixed point is solved to full accuracy
 _NEAR = 3e-2  # last step of Newton's method on random signs: its square is below their noise
 _SINGLE = 1e-2  # above this z, relative to the mean eigenvalue, float32 is accurate enough
@@ -204,8 +205,10 @@ def _inner(spreads: Sequence[Array], inverse: Array) -> tuple[Array, Array]:
     but all of them in large matrix products.
     """
     k, p = len(spreads), len(inverse)
-    traces, products = np.zeros(k), np.zeros((k, k))
-    for low in range(0, p, _BLOCK):
+    starts = range(0, p, _BLOCK)
+    traces, products = np.zeros((len(starts), k)), np.zeros((len(starts), k, k))
+
+    def block(low: int, worker: int) -> None:
         high = min(low + _BLOCK, p)
         rows = np.empty((k, high - low, high), dtype=inverse.dtype)
         for spread, row in zip(spreads, rows, strict=True):
@@ -213,11 +216,14 @@ def _inner(spreads: Sequence[Array], inverse: Array) -> tuple[Array, Array]:
             for start in range(0, high, _BLOCK):
                 stop = min(start + _BLOCK, high)
                 np.matmul(left[:, :stop], inverse[start:stop, :stop].T, out=row[:, start:stop])
-        traces += np.trace(rows[:, :, low:], axis1=1, axis2=2)
+        traces[low // _BLOCK] = np.trace(rows[:, :, low:], axis1=1, axis2=2)
         rows[:, :, :low] *= math.sqrt(2)  # once below the diagonal, once above
         flat = rows.reshape(k, -1)
-        products += flat @ flat.T
-    return traces, products
+        products[low // _BLOCK] = flat @ flat.T
+
+    with pool() as crew:
+        crew.share(starts, block)
+    return traces.sum(axis=0), products.sum(axis=0)
 
 
 def _mean_forms(spreads: Sequence[Array], factor: Array, means: Array) -> tuple[Array, Array]:
