@@ -25,6 +25,7 @@ _INTERVALS = (16, 64, 256)
 _GOAL = 2e-13  # more intervals until the error is at most this
 _HOPELESS = 1e-5  # give up if the error on the fewest intervals is larger than this
 _NODES = np.cos(np.pi * (np.arange(_DEGREE + 1) + 0.5) / (_DEGREE + 1))
+_WORST = np.cos(np.pi * np.array([0, 3, 6, 9, _DEGREE + 1]) / (_DEGREE + 1))  # between nodes, and both ends
 _MONOMIALS = np.linalg.inv(np.vander(_NODES, increasing=True))
 _jit = compilation.jit(nogil=True, error_model="numpy", fastmath={"contract", "nsz"})
 
@@ -48,9 +49,8 @@ def fit_pieces(function: Function, accept: float) -> tuple[Array, float] | None:
             roots = (middles + _NODES) / (2 * count)
             values = _at(function, roots.ravel(), sign).reshape(-1, count, _DEGREE + 1)
             parts.append((values @ _MONOMIALS.T)[:, :, ::-1])
-            y = np.array([-0.97, -0.4, 0.55, 0.99])
-            truth = _at(function, ((middles + y) / (2 * count)).ravel(), sign).reshape(-1, count, y.size)
-            found = parts[-1] @ np.vander(y, _DEGREE + 1).T
+            truth = _at(function, ((middles + _WORST) / (2 * count)).ravel(), sign).reshape(-1, count, _WORST.size)
+            found = parts[-1] @ np.vander(_WORST, _DEGREE + 1).T
             if sign > 0:
                 top = np.abs(_at(function, np.zeros(1), 1))
             error = max(error, float(np.max(np.abs(found - truth).reshape(len(top), -1) / top)))
