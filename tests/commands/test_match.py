@@ -1,4 +1,7 @@
-"""``notsodeep match``: output for readers and programs, options, and reports."""
+"""``notsodeep match``: output for readers and programs, options, and reports.
+
+Also covers: report/sphere.py.
+"""
 
 from __future__ import annotations
 

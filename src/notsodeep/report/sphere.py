@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from notsodeep import files
 from notsodeep.data import Data
 from notsodeep.extras import need
 from notsodeep.kinds import Kind
@@ -43,7 +44,7 @@ def write_sphere_report(
         content = {"text": str(found.reference), **found.to_dict(), "data": measured_on(found, data, normalize)}
         plots = draw_one_layer(found, fresh)
         found.network.save(fresh / "network.json")
-        (fresh / "match.json").write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", "utf-8")
+        files.write(fresh / "match.json", json.dumps(content, indent=2, ensure_ascii=False) + "\n")
         name = source or (str(X) if isinstance(X, str | Path) else None)
         classes = 1 if data is None or data.labels is None else len(np.unique(data.labels))
         code = use_code(
@@ -54,7 +55,7 @@ def write_sphere_report(
             use_section(code),
         ]
         page = render("A deep model and its single layer", sections, _lead(found, content))
-        (fresh / "index.html").write_text(page, "utf-8")
+        files.write(fresh / "index.html", page)
     return Report(folder / "index.html", content, replaced)
 
 
