@@ -1,4 +1,7 @@
-"""Soft and sharp bends: their values by integrals in thirty digits, their coefficients, sums over all orders."""
+"""Soft and sharp bends: their values by integrals in thirty digits, their coefficients, sums over all orders.
+
+Also covers: interpolation.py.
+"""
 
 from __future__ import annotations
 
@@ -98,3 +101,12 @@ def test_bad_input(numbers: tuple, message: str) -> None:
     with pytest.raises(nsd.InputError) as raised:
         HermiteSeries(*numbers)
     assert message in str(raised.value)
+
+
+def test_bends_are_sharp_unless_widths_are_given():
+    phi = nsd.activation("hermite", coefficients=(0.0, 1.0), bends=(), logs=())
+    np.testing.assert_allclose(phi(np.array([-2.0, 0.5])), [-2.0, 0.5], atol=1e-14)
+    sharp = nsd.activation("hermite", coefficients=(0.0, 1.0), bends=(1.0,), logs=(0.0,))
+    assert sharp.shape.decays == (0.0,)
+    with pytest.raises(nsd.InputError, match="bends, logs and decays have 2, 2 and 1 entries"):
+        nsd.activation("hermite", coefficients=(0.0, 1.0), bends=(1.0, 1.0), logs=(0.0, 0.0))

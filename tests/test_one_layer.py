@@ -156,7 +156,9 @@ def test_a_kink_near_the_limit(kind: str, digits: np.ndarray) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("kind", "bias", "largest"), [("ck", 0.5, 1e-9), ("ntk", 0.5, 1e-8), ("ck", 0.0, 2e-8)])
+@pytest.mark.parametrize(
+    ("kind", "bias", "largest"), [("ck", 0.5, 1e-9), ("ntk", 0.5, 1e-8), ("ck", 0.0, 2e-8), ("ntk", 0.0, math.inf)]
+)
 def test_kinks_away_from_zero(kind: str, bias: float, largest: float, digits: np.ndarray) -> None:
     """b_k oscillates; what σ has beyond 7.5 is lost, and m.distance says how much that is where rows coincide."""
     m = nsd.match(nsd.DEQ("hard_tanh", 0.2, 0.8, bias), tau0=1.0, kind=kind, on="sphere")

@@ -332,8 +332,10 @@ def _hermite(
     coefficients: ArrayLike = (0.1, 0.5, 0.05),
     bends: ArrayLike = (0.1,),
     logs: ArrayLike = (-0.01,),
-    decays: ArrayLike = (0.0,),
+    decays: ArrayLike | None = None,
 ) -> Activation:
+    if decays is None:  # one sharp bend of each kind, or none; more of them need their widths
+        decays = (0.0,) * min(np.size(bends), 1)
     numbers = {"coefficients": coefficients, "bends": bends, "logs": logs, "decays": decays}
     return Activation(HermiteSeries(*(_numbers(values, name) for name, values in numbers.items())))
 

@@ -20,46 +20,22 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
+from notsodeep.interpolation import CHEBYSHEV, DEGREE, chebyshev, monomials
+
 __all__ = [
-    "CHEBYSHEV",
-    "DEGREE",
     "TINY",
     "Bends",
     "bend_coefficients",
-    "chebyshev",
     "log_coefficients",
-    "monomials",
     "size_squared",
 ]
 
 Array: TypeAlias = NDArray[Any]
 
 TINY = 1e-13  # log|x| stays at log(TINY) below: the slope of x log|x| is bounded
-DEGREE = 15  # of polynomials in tables
 _OCTAVES = 44  # of a graded table
 _FAR = 12.0  # Λ(z) is its asymptotic series beyond, to 1e-16
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(64)
-
-# row j: the monomials of T_j
-_MONOMIALS = np.stack(
-    [
-        np.pad(np.polynomial.chebyshev.cheb2poly(unit[: j + 1]), (0, DEGREE - j))
-        for j, unit in enumerate(np.eye(DEGREE + 1))
-    ]
-)
-CHEBYSHEV = np.cos(np.pi * (np.arange(DEGREE + 1) + 0.5) / (DEGREE + 1))
-
-
-def chebyshev(values: Array) -> Array:
-    """Coefficients of T_0 … T_15, one row for each row of values at the Chebyshev nodes."""
-    fitted = values @ np.polynomial.chebyshev.chebvander(CHEBYSHEV, DEGREE) * (2 / (DEGREE + 1))
-    fitted[:, 0] /= 2
-    return np.asarray(fitted)
-
-
-def monomials(fitted: Array) -> Array:
-    """The same polynomials in powers of y, lowest first."""
-    return np.asarray(fitted @ _MONOMIALS)
 
 
 # --- Hermite coefficients -----------------------------------------------------------------------------------------

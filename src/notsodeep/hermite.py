@@ -19,8 +19,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from notsodeep import compilation
-from notsodeep.bends import CHEBYSHEV, DEGREE, Bends, bend_coefficients, chebyshev, log_coefficients, monomials
+from notsodeep.bends import Bends, bend_coefficients, log_coefficients
 from notsodeep.checks import InputError
+from notsodeep.interpolation import CHEBYSHEV, DEGREE, chebyshev, monomials
 
 __all__ = ["RADIUS", "HermiteSeries", "hermite_sum"]
 

@@ -237,7 +237,7 @@ def test_a_closed_form_takes_over_where_the_series_would_be_cut(monkeypatch):
     deq = nsd.DEQ("gelu", 0.2, 0.8)
     series, info = deq.kernel(X, return_info=True)
     assert info.method == "hermite newton"
-    monkeypatch.setattr(tables, "_ends", lambda phi, variances: (max(float(q.max()) for q in variances), 128))
+    monkeypatch.setattr(tables, "_extent", lambda phi, variances: (max(float(q.max()) for q in variances), 128))
     closed, info = deq.kernel(X, return_info=True)
     assert info.method == "layer by layer"
     np.testing.assert_allclose(closed, series, rtol=0, atol=1e-13 * series.max())

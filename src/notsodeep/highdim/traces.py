@@ -199,10 +199,10 @@ def _routine(name: str, factor: Array) -> Any:
 
 
 def _inner(spreads: Sequence[Array], inverse: Array) -> tuple[Array, Array]:
-    """tr S_a (K,) and tr(S_a S_b) (K, K) of S_a = GC_aGᵀ with G = L⁻¹, one row of blocks after the other.
+    """tr S_a (K,) and tr(S_a S_b) (K, K) of S_a = GC_aGᵀ with G = L⁻¹; a row of blocks is a task of the pool.
 
     Only blocks on and below the diagonal are computed: p³ operations for each class, as many as in LAPACK's ``sygst``,
-    but all of them in large matrix products.
+    but all of them in matrix products.
     """
     k, p = len(spreads), len(inverse)
     starts = range(0, p, _BLOCK)

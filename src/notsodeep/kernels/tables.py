@@ -183,7 +183,7 @@ def significant_terms(phi: Activation, variance: float, single: bool, most: int)
         count = min(4 * count, most)
 
 
-def _ends(phi: Activation, variances: tuple[Array, ...]) -> tuple[float, int]:
+def _extent(phi: Activation, variances: tuple[Array, ...]) -> tuple[float, int]:
     """The largest variance, and the most terms that a table may have."""
     largest, size = max(float(q.max()) for q in variances), sum(q.size for q in variances)
     # kinks make the tail algebraic, where more terms help little; otherwise memory is the limit
@@ -193,13 +193,13 @@ def _ends(phi: Activation, variances: tuple[Array, ...]) -> tuple[float, int]:
 
 def _truncated(phi: Activation, variances: tuple[Array, ...], single: bool) -> bool:
     """Whether a table holds fewer terms than the series needs."""
-    largest, most = _ends(phi, variances)
+    largest, most = _extent(phi, variances)
     return significant_terms(phi, largest, single, most)[0] >= most
 
 
 def _series(phi: Activation, variances: tuple[Array, ...], single: bool) -> Dual:
     everything = np.concatenate(variances)
-    largest, most = _ends(phi, variances)
+    largest, most = _extent(phi, variances)
     terms, tail = significant_terms(phi, largest, single, most)
     terms = 4 * -(-max(terms, 4) // 4)
 

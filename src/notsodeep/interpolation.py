@@ -1,0 +1,35 @@
+"""Polynomials through Chebyshev nodes, for tables of functions on short intervals."""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["CHEBYSHEV", "DEGREE", "chebyshev", "monomials"]
+
+Array: TypeAlias = NDArray[Any]
+
+DEGREE = 15
+
+# row j: the monomials of T_j
+_MONOMIALS = np.stack(
+    [
+        np.pad(np.polynomial.chebyshev.cheb2poly(unit[: j + 1]), (0, DEGREE - j))
+        for j, unit in enumerate(np.eye(DEGREE + 1))
+    ]
+)
+CHEBYSHEV = np.cos(np.pi * (np.arange(DEGREE + 1) + 0.5) / (DEGREE + 1))
+
+
+def chebyshev(values: Array) -> Array:
+    """Coefficients of T_0 … T_15, one row for each row of values at the Chebyshev nodes."""
+    fitted = values @ np.polynomial.chebyshev.chebvander(CHEBYSHEV, DEGREE) * (2 / (DEGREE + 1))
+    fitted[:, 0] /= 2
+    return np.asarray(fitted)
+
+
+def monomials(fitted: Array) -> Array:
+    """The same polynomials in powers of y, lowest first."""
+    return np.asarray(fitted @ _MONOMIALS)
