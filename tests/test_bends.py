@@ -95,6 +95,7 @@ def test_sizes_of_coefficients() -> None:
         (((0.0, 1.0), (1.0,)), "bends, logs and decays have 1, 0 and 0 entries"),
         (((0.0, 1.0), (1.0,), (0.0,), (-0.1,)), "decays[0]=-0.1"),
         (((1.0,), (0.0,), (0.0,), (0.0,)), "make a constant"),
+        (((1.0,) * 65_537,), "coefficients has 65537 entries; at most 65536 are possible"),
     ],
 )
 def test_bad_input(numbers: tuple, message: str) -> None:

@@ -28,7 +28,7 @@ __all__ = ["RADIUS", "HermiteSeries", "hermite_sum"]
 Array: TypeAlias = NDArray[Any]
 
 RADIUS = 7.5
-_MOST_COEFFICIENTS = 1 << 17
+_MOST_COEFFICIENTS = 1 << 16
 _MOST_BENDS = 128
 _BLOCK = 256  # points at a time
 _FEWEST, _MOST_INTERVALS = 31, 4095  # odd: one of them has its middle at 0

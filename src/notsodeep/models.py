@@ -34,7 +34,7 @@ __all__ = [
 ]
 
 _MOST_LAYERS = 1000  # of a description
-_MOST_COEFFICIENTS = 1 << 17  # of all its layers together
+_MOST_COEFFICIENTS = 1 << 16  # of all its layers together
 _MARGIN = 1e-4  # below the limit of well-posedness, near which kernels grow like the inverse of the distance
 
 
