@@ -12,7 +12,7 @@ WANTS_TORCH := $(filter nn gp all,$(subst $(COMMA), ,$(EXTRAS)))
 SINGLE := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1 NUMBA_NUM_THREADS=1
 
 .DEFAULT_GOAL := help
-.PHONY: help same-python setup demo readme test slow portable data reproduce lint format bench docs pages clean
+.PHONY: help same-python setup demo readme test slow portable data reproduce lint format bench guard docs pages clean
 
 help:  ## List the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -83,6 +83,9 @@ format: setup  ## Rewrite the sources in the house style
 bench: setup  ## Run every benchmark again, and write BENCHMARKS.md and the table of the README
 	$(BIN)/notsodeep bench
 	$(BIN)/python scripts/readme.py
+
+guard: setup  ## Check that a few ratios of times are within loose limits
+	$(BIN)/python benchmarks/guard.py
 
 # not --quiet, which hides the warnings from --strict
 docs: setup  ## Build the documentation site into site/, warnings being errors

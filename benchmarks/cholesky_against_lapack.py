@@ -18,6 +18,7 @@ import scipy.linalg
 from notsodeep.solvers import CholeskyFactor
 
 AREA = "solvers"
+COSTS = ("ratio",)
 SIZES = (8000, 16_000)
 
 

@@ -3,6 +3,8 @@
 A benchmark is a script named after its question, not after an answer that may be refuted::
 
     AREA = "kernels"
+    COSTS = ("ratio",)  # columns where less is better, for `notsodeep bench --compare`
+    GAINS = ("speed",)  # columns where more is better
 
     def run(quick: bool = False) -> dict:
         return {"question": "one sentence", "target": "≤ 1.15×", "rows": [{...}, ...], "verdict": "met"}

@@ -22,6 +22,7 @@ import notsodeep as nsd
 from notsodeep.kernels.conv import ConvBlocks
 
 AREA = "kernels"
+GAINS = ("pairs per second",)
 RECURRENT, DEPTH = 0.65, 20
 PAIRS_TARGET, TENSOR_TARGET, PEER_TARGET = 75_000, 1e5, 15
 

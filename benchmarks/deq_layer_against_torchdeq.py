@@ -25,6 +25,7 @@ import notsodeep as nsd
 from notsodeep import nn
 
 AREA = "nn"
+COSTS = ("ratio",)
 TOL = 1e-5
 BATCH = 128
 FEATURES = 784

@@ -25,6 +25,7 @@ from kernel_reference import error, pairs, samples
 import notsodeep as nsd
 
 AREA = "kernels"
+GAINS = ("factor",)
 TARGET = 50.0
 DEPTH = 50
 KIND = "ntk_injected"

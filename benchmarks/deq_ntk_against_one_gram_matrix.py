@@ -15,6 +15,7 @@ from kernel_reference import error, pairs, samples
 import notsodeep as nsd
 
 AREA = "kernels"
+COSTS = ("fresh", "into out")
 TARGETS = {3072: 1.15, 784: 1.25, 64: 1.0}
 ERRORS = {"float64": 1e-12, "float32": 2e-6}
 KIND = "ntk"

@@ -18,6 +18,7 @@ from scipy.optimize import root
 import notsodeep as nsd
 
 AREA = "kernels"
+GAINS = ("factor",)
 EXPECTED = 1e4
 KIND = "ntk_injected"
 

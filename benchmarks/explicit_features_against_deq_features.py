@@ -13,6 +13,7 @@ from notsodeep import data
 from notsodeep.learn import DEQFeatures, DEQKernelRegressor
 
 AREA = "learn"
+COSTS = ("cost ratio",)
 
 ACTIVATIONS = ("relu", "tanh")
 LARGEST = {"center": 1 / 3, "unit": 0.06}  # cost ratios

@@ -16,6 +16,7 @@ import notsodeep as nsd
 from notsodeep import nn
 
 AREA = "nn"
+GAINS = ("inference speedup", "epoch speedup")
 TOL = 1e-4
 BATCH = 128
 FEATURES = 784

@@ -26,6 +26,7 @@ from notsodeep.scale import compute
 from notsodeep.solvers import CholeskyFactor, StoredFactor
 
 AREA = "scale"
+COSTS = ("ratio",)
 FEATURES = 784
 RIDGE = 0.1
 OVERHEAD, PEAK = 1.3, 1000.0  # of the time, and MB

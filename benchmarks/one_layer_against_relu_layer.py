@@ -12,6 +12,8 @@ import notsodeep as nsd
 from notsodeep import nn
 
 AREA = "networks"
+COSTS = ("designed / relu",)
+GAINS = ("deq / designed",)
 FEATURES, ROWS = 784, 512
 
 

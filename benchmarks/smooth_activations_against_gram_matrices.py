@@ -17,6 +17,7 @@ from kernel_reference import error, pairs, samples
 import notsodeep as nsd
 
 AREA = "kernels"
+COSTS = ("fresh", "into out")
 ACTIVATIONS = ("tanh", "swish", "gelu")
 TARGET = 3.0
 ERRORS = {"float64": 1e-12, "float32": 2e-6}

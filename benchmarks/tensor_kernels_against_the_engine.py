@@ -20,6 +20,7 @@ import notsodeep as nsd
 from notsodeep import nn
 
 AREA = "nn"
+COSTS = ("forward", "+ backward, X", "+ backward, variances")
 FORWARD, BACKWARD = 1.5, 4.0
 SAMPLES, FEATURES, PEER_SAMPLES, DEPTH = 5000, 784, 1500, 50
 RECURRENT, INPUT = 0.3, 0.4  # of √2·relu

@@ -22,6 +22,7 @@ from notsodeep.kernels import kernel_matrix
 from notsodeep.scale import compute
 
 AREA = "scale"
+GAINS = ("kernel speed",)
 FEATURES = 3072
 TARGET = 1.7
 DEQ = nsd.DEQ("normalized_relu", recurrent=0.25, input=0.25, bias=0.5)

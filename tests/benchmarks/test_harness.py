@@ -132,6 +132,46 @@ def test_results_are_utf8_whatever_the_console_speaks(
     assert "σ ≤ 2×" in (checkout / "BENCHMARKS.md").read_text(encoding="utf-8")
 
 
+TIMED = """
+AREA = "counting"
+COSTS = ("ratio",)
+GAINS = ("speed",)
+import common
+def run(quick=False):
+    rows = [{"n": 10, "name": "x", "ratio": 1.3, "speed": 9.0, "own s": 5.0}, {"n": 20, "name": "x", "ratio": 1.0}]
+    return {"question": "c", "target": "t", "rows": rows, "verdict": "met"}
+if __name__ == "__main__":
+    common.main(__file__, run)
+"""
+
+
+def test_what_got_slower(checkout: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    script, old = checkout / "benchmarks" / "time_of_counting.py", checkout / "old.json"
+    script.write_text(TIMED)
+    rows = [{"n": 10, "name": "x", "ratio": 1.0, "speed": 10.5, "own s": 1.0}, {"n": 30, "name": "x", "ratio": 0.1}]
+    old.write_text(json.dumps([{"name": "time_of_counting", "rows": rows}, {"name": "gone", "rows": []}]))
+    command.bench(compare=old, json=True)
+    expected = {"name": "time_of_counting", "row": "10 x"}
+    assert json.loads(capfd.readouterr().out)["slower"] == [
+        {**expected, "column": "ratio", "before": 1.0, "now": 1.3},
+        {**expected, "column": "speed", "before": 10.5, "now": 9.0},
+    ]
+    command.bench(compare=old)
+    assert "slower than in" in capfd.readouterr().out
+    script.write_text(TIMED.replace('COSTS = ("ratio",)\nGAINS = ("speed",)\n', ""))  # seconds are compared then
+    command.bench(compare=old, json=True)
+    assert [row["column"] for row in json.loads(capfd.readouterr().out)["slower"]] == ["own s"]
+    command.bench(compare=checkout / "benchmarks" / "results" / "time_of_counting.json")
+    assert "nothing is more than 1.1 times slower" in " ".join(capfd.readouterr().out.split())
+
+
+@pytest.mark.parametrize("content", ["", "3", "[1]", '{"rows": []}', '[{"name": "x", "rows": [4]}]'])
+def test_an_earlier_run_that_is_none(checkout: Path, content: str) -> None:
+    (checkout / "old.json").write_text(content)
+    with pytest.raises(ValueError, match="is no result of `notsodeep bench --json`"):
+        command.bench(compare=checkout / "old.json")
+
+
 def test_without_a_checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(command, "__file__", str(tmp_path / "a" / "b" / "c" / "bench.py"))
     monkeypatch.chdir(tmp_path)

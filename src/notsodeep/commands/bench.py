@@ -1,20 +1,25 @@
-"""``notsodeep bench``: run the benchmarks of BENCHMARKS.md again."""
+"""``notsodeep bench``: run the benchmarks of BENCHMARKS.md again, and compare them with an earlier run."""
 
 from __future__ import annotations
 
 import ast
+import itertools
 import json as json_module
 import os
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from notsodeep.commands.console import emit, say, table
+from notsodeep.commands.console import emit, number, say, table
 from notsodeep.commands.options import Json, flag
 from notsodeep.errors import InputError, nearest
+from notsodeep.reading import json_file
+
+_NOISE = 1.1  # smaller changes are not reported
 
 
 def bench(
@@ -23,12 +28,18 @@ def bench(
     ] = None,
     quick: Annotated[bool, flag("--quick", help="Small sizes; the stored results stay as they are.")] = False,
     list_: Annotated[bool, flag("--list", help="List the benchmarks and stop.")] = False,
+    compare: Annotated[
+        Path | None,
+        typer.Option(metavar="OLD.json", help="Run those of an earlier `bench --json` again; show what got slower."),
+    ] = None,
     json: Json = False,
 ) -> None:
     """Run the benchmarks of a checkout, one process each, and rewrite BENCHMARKS.md."""
     folder = _folder()
-    areas = {path.stem: area for path in sorted(folder.glob("*.py")) if (area := _area(path)) is not None}
-    chosen = _choose(names or [], areas, folder)
+    constants = {path.stem: found for path in sorted(folder.glob("*.py")) if (found := _constants(path)) is not None}
+    areas = {name: str(found.get("AREA", "")) for name, found in constants.items()}
+    old = {} if compare is None else _earlier(compare)
+    chosen = _choose(names or [name for name in old if name in areas], areas, folder)
     if list_:
         if json:
             emit([{"name": name, "area": areas[name]} for name in chosen])
@@ -38,10 +49,57 @@ def bench(
     results = [_run(folder / f"{name}.py", quick) for name in chosen]
     if not quick and (folder / "write.py").is_file():
         _python(folder / "write.py", check=True, stdout=sys.stderr)
+    slow = [row for new in results for row in slower(old.get(new["name"], {}), new, constants[new["name"]])]
     if json:
-        emit(results)
-    else:
-        say(table("benchmarks", ("name", "verdict"), [(r["name"], r["verdict"]) for r in results]))
+        emit({"results": results, "slower": slow} if compare else results)
+        return
+    say(table("benchmarks", ("name", "verdict"), [(r["name"], r["verdict"]) for r in results]))
+    if slow:
+        rows = [(r["name"], r["row"], r["column"], number(r["before"]), number(r["now"])) for r in slow]
+        say(table(f"slower than in {compare}", ("name", "row", "column", "before", "now"), rows))
+    elif compare:
+        say(f"nothing is more than {_NOISE} times slower than in {compare}")
+
+
+def slower(old: Mapping[str, Any], new: Mapping[str, Any], constants: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Entries of a benchmark's table that are worse than before by more than noise.
+
+    Rows belong together if they begin with the same settings. A script names the columns to compare: ``COSTS``, where
+    less is better, and ``GAINS``. Without them columns of seconds are compared.
+    """
+    costs, gains = constants.get("COSTS", ()), constants.get("GAINS", ())
+    before = {_settings(row): row for row in old.get("rows", [])}
+    found = []
+    for row in new["rows"]:
+        earlier = before.get(_settings(row), {})
+        for column in row.keys() & earlier.keys():
+            is_cost = column in costs or (not costs and not gains and column.endswith((" s", " ms")))
+            pair = earlier[column], row[column]
+            if not (is_cost or column in gains) or not all(isinstance(x, int | float) and x > 0 for x in pair):
+                continue
+            if max(pair) > _NOISE * min(pair) and (pair[1] > pair[0]) == is_cost:
+                labels = " ".join(str(value) for _, value in _settings(row))
+                entry = {"name": new["name"], "row": labels, "column": column, "before": pair[0], "now": pair[1]}
+                found.append(entry)
+    return sorted(found, key=lambda entry: (entry["row"], entry["column"]))
+
+
+def _settings(row: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
+    """The columns before the first measured one, a float."""
+    return tuple(itertools.takewhile(lambda item: not isinstance(item[1], float), row.items()))
+
+
+def _earlier(path: Path) -> dict[str, Mapping[str, Any]]:
+    """Results by name, from what ``bench --json`` printed or from one file of ``benchmarks/results``."""
+    try:
+        content = json_file(path)
+        results = content.get("results", [content]) if isinstance(content, dict) else content
+        found = {result["name"]: result for result in results}
+        if not all(isinstance(row, dict) for result in found.values() for row in result["rows"]):
+            raise ValueError("a row is not an object")
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise InputError(f"compare={str(path)!r} is no result of `notsodeep bench --json` ({error})") from error
+    return found
 
 
 def _folder() -> Path:
@@ -52,17 +110,16 @@ def _folder() -> Path:
     raise InputError("no benchmarks here: they are part of the source checkout; clone it and run `make bench`")
 
 
-def _area(path: Path) -> str | None:
-    """The ``AREA = "..."`` of a benchmark, read without running it; None for a script without ``run``."""
+def _constants(path: Path) -> dict[str, Any] | None:
+    """``AREA``, ``COSTS`` and ``GAINS`` of a benchmark, read without running it; None for a script without ``run``."""
     body = ast.parse(path.read_text(encoding="utf-8")).body
     if not any(isinstance(node, ast.FunctionDef) and node.name == "run" for node in body):
         return None
-    constants = {
-        ast.unparse(node.targets[0]): node.value.value
+    return {
+        name: ast.literal_eval(node.value)
         for node in body
-        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant)
+        if isinstance(node, ast.Assign) and (name := ast.unparse(node.targets[0])) in ("AREA", "COSTS", "GAINS")
     }
-    return str(constants.get("AREA", ""))
 
 
 def _choose(names: list[str], areas: dict[str, str], folder: Path) -> list[str]:
