@@ -50,16 +50,16 @@ def _legendre() -> tuple[Any, Any]:
 
 @cache
 def _erf_table() -> Any:
-    """Taylor coefficients of erf around 1/8, 3/8, … up to 8."""
+    """Taylor coefficients of erf around 0, which keeps the digits of small x, then around 3/8, 5/8, … up to 8."""
     with mp.workdps(40):
-        rows = [mp.taylor(mp.erf, mp.mpf(k) / 4 + mp.mpf(1) / 8, 22) for k in range(32)]
+        rows = [mp.taylor(mp.erf, mp.mpf(2 * k + 1) / 8 if k else 0, 22) for k in range(32)]
         return np.array([[_long(c) for c in row] for row in rows])
 
 
 def _erf(x: Any) -> Any:
     size = np.abs(x)
     panel = np.minimum((4 * size).astype(int), 31)
-    t = np.minimum(size, Long(8)) - (panel + Long(0.5)) / 4
+    t = np.minimum(size, Long(8)) - np.where(panel > 0, (panel + Long(0.5)) / 4, 0)
     total = np.zeros_like(x)
     for column in _erf_table().T[::-1]:
         total = total * t + column[panel]

@@ -137,6 +137,16 @@ def test_opposite_rows_at_the_end_of_a_piecewise_polynomial():
     check(draw(10_004, "long", "deq", "sin"), LIMITS["long"])
 
 
+def test_opposite_rows_of_a_shifted_wave():
+    """φ = a sin(x) − c is not odd: G of nearly opposite long rows lacked 2c², 7 % of it, where 2e-13 was stated."""
+    check(draw(10_001, "extreme", "explicit", "sin"), LIMITS["extreme"])
+
+
+def test_a_closed_form_where_the_series_would_lose_digits():
+    """On row slices the statement was 3.7e-12 for ordinary rows at 0.9 of the limit."""
+    check(draw(10_011, "ordinary", "deq", "cos"), LIMITS["ordinary"])
+
+
 # --- pairs that lost digits ---------------------------------------------------------------
 
 

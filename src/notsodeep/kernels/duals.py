@@ -32,7 +32,7 @@ __all__ = ["ARC", "EPSILON", "NEAR", "PIECES", "SERIES", "dual_of_pair"]
 ARC, PIECES, SERIES = 0, 1, 2
 EPSILON = float(np.finfo(np.float64).eps)
 NEAR = 1e-3  # distance from an end below which near and far are integrated instead of subtracted
-_WIDE = 80.0  # variance beyond which the mean of sin and cos is below rounding
+_WIDE, _WIDER = 72.0, 80.0  # variances from which the mean of sin and cos is below rounding, and panels are too wide
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(16)
 _INV_SQRT_2PI = 1 / math.sqrt(2 * math.pi)
 
@@ -102,6 +102,8 @@ def dual_of_pair(
             known *= phase
     sign = 1.0 if G > 0 else -1.0
     start = size * _collinear(type_, constants, qi, qj, vi, vj, left, i, right, j, side, sign)
+    if start < 0:
+        return G, slope, near, far, min(lost, 2.0), slope_noise
     small = max(start + sign * drop, 0.0)
     noise = (rough + known * start) / size + known * (math.sqrt(start / size) + known)
     if sign > 0:
@@ -124,7 +126,7 @@ def _collinear(
     side: int,
     sign: float,
 ) -> float:
-    """½E(φ(√q_i ξ)/√v_i − sign·φ(side·√q_j ξ)/√v_j)²."""
+    """½E(φ(√q_i ξ)/√v_i − sign·φ(side·√q_j ξ)/√v_j)²; negative where it is not known any better than from G."""
     root_i, root_j = math.sqrt(qi), side * math.sqrt(qj)
     if root_i == root_j and vi == vj and sign > 0:
         return 0.0
@@ -132,9 +134,14 @@ def _collinear(
     levels = 0
     if type_ != PIECES:
         scale = constants[1] * max(root_i, abs(root_j))
-        if type_ in (SIN, COS) and scale * scale > _WIDE:  # sin, cos: only the difference of the frequencies counts
+        if type_ in (SIN, COS) and scale * scale > _WIDER:
+            if (constants[1] * min(root_i, abs(root_j))) ** 2 <= _WIDE:
+                return -1.0
+            # v = a²/2 + c², E[φφ] = parity·a² e^{−h}/2 + c²: only the difference of the frequencies counts
+            parity = float(side) if type_ == SIN else 1.0
             h = (constants[1] * (root_i - abs(root_j))) ** 2 / 2
-            return -math.expm1(-h) / 2 * constants[0] ** 2 / (math.sqrt(vi) * math.sqrt(vj))
+            waves = constants[0] ** 2 * (-math.expm1(-h) if sign * parity > 0 else 1 + math.exp(-h)) / 2
+            return (waves + (0.0 if sign > 0 else 2 * constants[2])) / (math.sqrt(vi) * math.sqrt(vj))
         levels = max(0, int(math.log2(max(scale, 1.0))) + 2)
     edges = np.empty(19 + 2 * kinks + 2 * levels)
     for a in range(19):

@@ -23,6 +23,8 @@ __all__ = ["Tabulated", "pairwise_plan", "recomputed_below"]
 
 Array: TypeAlias = NDArray[Any]
 
+_USEFUL = 5e-13  # error of a series on row slices above which a closed form, entry by entry, is preferred
+
 
 @dataclass(frozen=True)
 class Tabulated:
@@ -96,8 +98,8 @@ def pairwise_plan(
             single=left.rows.dtype == np.float32,
             on_slices=True,
         )
-        if found.type == SERIES:
-            return _hermite(recursion, (left, right), levels, found, kinds, added)
+        if found.type == SERIES and (plan := _hermite(recursion, (left, right), levels, found, kinds, added)):
+            return plan
     network = Tabulated.of(recursion, samples, levels[: len(samples)], kinds)
     arguments = _layered(left, right, network.chain, network.groups[0], network.groups[-1], codes)
 
@@ -149,7 +151,8 @@ def _hermite(
     found: Dual,
     kinds: tuple[str, ...],
     added: float,
-) -> Plan:
+) -> Plan | None:
+    """By series on row slices; None where a closed form, entry by entry, would lose far fewer digits."""
     model, codes = recursion.layers[0], np.array(kind_codes(kinds))
     series = found.series
     assert series is not None
@@ -189,21 +192,24 @@ def _hermite(
         for sample, level in zip(samples, levels, strict=True)
     )
 
-    def summarise(results: list[Any]) -> Summary:
-        reports = [r[0] for r in results]
-        residual, nearest, steepest, most = (max(r[k] for r in reports) for k in range(4))
+    def lost(residual: float, nearest: float, steepest: float) -> float:
+        """Error of the kernels while |ρ| ≤ `nearest` and Ġ ≤ `steepest`."""
         gain = 1 / max(1 - model.recurrent * steepest, EPSILON)
-        value, slope = series.truncation(max(nearest, 0.0))
+        value, slope = series.truncation(nearest)
         # of Λ relative to √(q_i q_j), then of Ġ relative to √(Ġ_ii Ġ_jj)
         covariance = gain * (known + residual + series.error + value)
         slope += found.limits[1] * covariance + series.error + 16 * EPSILON
-        error = max(series.order, 1.0) * covariance + (
-            gain * slope if any(Kind.of(kind).is_tangent for kind in kinds) else 0.0
-        )
-        if nearest < 0:  # no pair was left to the series
-            error = 0.0
-        error = added + max(error, *(r[1] for r in results))
-        return Summary(residual, error, iterations=most)
+        tangent = any(Kind.of(kind).is_tangent for kind in kinds)
+        return max(series.order, 1.0) * covariance + (gain * slope if tangent else 0.0)
+
+    if not single and found.replaceable and lost(0.0, 1.0, max(float(level.slope.max()) for level in levels)) > _USEFUL:
+        return None
+
+    def summarise(results: list[Any]) -> Summary:
+        reports = [r[0] for r in results]
+        residual, nearest, steepest, most = (max(r[k] for r in reports) for k in range(4))
+        error = lost(residual, nearest, steepest) if nearest >= 0 else 0.0  # < 0: no pair was left to the series
+        return Summary(residual, added + max(error, *(r[1] for r in results)), iterations=most)
 
     rest = Plan(
         "integrals",

@@ -277,7 +277,7 @@ def _positive(function: Callable[[float], float], x: Array) -> tuple[Array, floa
         with np.errstate(divide="ignore"):
             logarithm, error = tabulate(pointwise(lambda point: np.log(function(point))), x[~zero])
         values[~zero] = np.exp(logarithm[0])
-        error *= max(1.0, float(np.abs(logarithm).max()))
+        error = (error + _EPSILON) * max(1.0, float(np.abs(logarithm).max()))
     if zero.any():
         values[zero] = function(0.0)
     return values, error

@@ -48,6 +48,7 @@ class Dual:
     tables: tuple[Array, ...]
     limits: tuple[float, float]
     series: Series | None = None
+    replaceable: bool = False  # by a closed form, which a call without `on_slices` would choose
 
     @property
     def terms(self) -> int:
@@ -98,9 +99,10 @@ def dual(phi: Activation, *variances: Array, single: bool = False, on_slices: bo
         return _pieces(phi, shape, variances)
     if isinstance(shape, Smooth) and shape.name in _CLOSED:
         largest = max(float(q.max()) for q in variances)
-        short = phi.stretch**2 * largest <= (_LARGE_ON_SLICES if on_slices else _LARGE)
-        if not short or (on_slices and _truncated(phi, variances, single)):
+        signal = phi.stretch**2 * largest
+        if signal > (_LARGE_ON_SLICES if on_slices else _LARGE) or (on_slices and _truncated(phi, variances, single)):
             return _closed(phi, shape.name, variances)
+        return replace(_series(phi, variances, single), replaceable=signal > _LARGE)
     return _series(phi, variances, single)
 
 
