@@ -147,6 +147,11 @@ def test_a_closed_form_where_the_series_would_lose_digits():
     check(draw(10_011, "ordinary", "deq", "cos"), LIMITS["ordinary"])
 
 
+def test_collinear_rows_where_a_long_series_is_cut():
+    """The statement was 5e-7: differences of the orders left out were bounded by far more than these orders hold."""
+    check(draw(10_005, "long", "finite", "arctan"), LIMITS["long"])
+
+
 # --- pairs that lost digits ---------------------------------------------------------------
 
 

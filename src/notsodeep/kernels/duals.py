@@ -271,7 +271,8 @@ def _series(
     # not 1 − Σ over the orders kept: the powers v count all orders
     small = minus / 2 + distance * rest if value > 0 else plus / 2 - distance * rest
     noise = 16 * EPSILON * small + table * (math.sqrt(2 * small) + table)
-    noise += 2 * min(distance * constants[9], constants[8]) + min(minus, plus) * terms * constants[9]
+    noise += 2 * min(distance * constants[9], constants[8])
+    noise += min(min(minus, plus) * terms * constants[9], 2 * constants[8])  # ½Σ(a_k − b_k)² ≤ Σ(a_k² + b_k²)
     if value > 0:
         return size * (1.0 - small), slope, size * small, size * (2.0 - small), noise, slope_noise
     return size * (small - 1.0), slope, size * (2.0 - small), size * small, noise, slope_noise
