@@ -23,21 +23,6 @@ from notsodeep.text import printable, spelt
 if TYPE_CHECKING:
     from rich.console import Console, Group
 
-__all__ = [
-    "Command",
-    "Commands",
-    "emit",
-    "new_file",
-    "number",
-    "progress",
-    "say",
-    "say_lines",
-    "table",
-    "terminal",
-    "wrapped",
-    "wrapped_reason",
-]
-
 
 class Command(TyperCommand):
     """A command whose help lists the options in groups: those of the command, of the model, of the data."""

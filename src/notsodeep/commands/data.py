@@ -72,15 +72,7 @@ def fetch(
     for name in CATALOG if names == ["all"] else names:
         with progress(f"fetching {name}", quiet=json) as report:
             found = datasets.fetch(name, cache=cache, force=force, progress=report)
-        results.append(
-            {
-                "name": found.name,
-                "new": found.new,
-                "source": found.source,
-                "refusals": list(found.refusals),
-                "path": str(found.path),
-            }
-        )
+        results.append({**vars(found), "path": str(found.path)})
         if not json:
             for refusal in found.refusals:
                 say(f"{found.name}: not from {refusal}")

@@ -8,47 +8,28 @@ from typing import Annotated, Any
 
 import typer
 
+from notsodeep.commands import options
 from notsodeep.commands.console import emit, new_file, number, progress, say, say_lines
-from notsodeep.commands.options import (
-    DATA,
-    ActivationName,
-    Bias,
-    Cell,
-    Force,
-    Ignore,
-    Input,
-    Json,
-    KindName,
-    Label,
-    Limit,
-    Normalize,
-    Param,
-    Recurrent,
-    kind_called,
-    parse_activation,
-    read,
-    rows_line,
-)
 from notsodeep.errors import InputError, choice
 
 TASKS = ("classify", "regress")
 
 
 def fit(
-    source: Annotated[str, typer.Argument(metavar="DATA", help=DATA)],
+    source: Annotated[str, typer.Argument(metavar="DATA", help=options.DATA)],
     out: Annotated[Path, typer.Option(help="The .npz file to write the fitted machine to.")],
     task: Annotated[str, typer.Option(help="classify or regress.")] = "classify",
-    activation: ActivationName = "normalized_relu",
-    param: Param = None,
-    recurrent: Recurrent = 0.25,
-    input: Input = 0.25,
-    bias: Bias = 0.5,
-    cell: Cell = None,
-    kind: KindName = "ntk_injected",
-    label: Label = None,
-    ignore: Ignore = None,
-    limit: Limit = None,
-    normalize: Normalize = "unit",
+    activation: options.ActivationName = "normalized_relu",
+    param: options.Param = None,
+    recurrent: options.Recurrent = 0.25,
+    input: options.Input = 0.25,
+    bias: options.Bias = 0.5,
+    cell: options.Cell = None,
+    kind: options.KindName = "ntk_injected",
+    label: options.Label = None,
+    ignore: options.Ignore = None,
+    limit: options.Limit = None,
+    normalize: options.Normalize = "unit",
     ridge: Annotated[str, typer.Option(help="A number, numbers to choose from (0.001,0.1,1), loo or gcv.")] = "0.001",
     optimize: Annotated[
         str | None, typer.Option(help="Find variances and ridge by marginal_likelihood or leave_one_out.")
@@ -63,8 +44,8 @@ def fit(
     ] = None,
     test_share: Annotated[float, typer.Option(help="Share of the samples held out, when there is no test part.")] = 0.0,
     seed: Annotated[int, typer.Option(help="Of the samples drawn and of those held out.")] = 0,
-    force: Force = False,
-    json: Json = False,
+    force: options.Force = False,
+    json: options.Json = False,
 ) -> None:
     """Fit a kernel machine and write it to a file."""
     from notsodeep.learn import DEQKernelClassifier, DEQKernelRegressor
@@ -75,9 +56,9 @@ def fit(
     choice(task, TASKS, "task")
     if out.suffix.lower() != ".npz":
         raise InputError(f"out={str(out)!r} must end in .npz")
-    kind = kind_called(kind)
+    kind = options.kind_called(kind)
     model: Any = None if cell is None else load_model(cell)
-    phi: Any = parse_activation(activation, param)
+    phi: Any = options.parse_activation(activation, param)
     if isinstance(model, DEQ):  # the estimators take a cell of several layers as such, and a DEQ as its parts
         phi, recurrent, input, bias, model = model.activation, model.recurrent, model.input, model.bias, None
     machine = (DEQKernelClassifier if task == "classify" else DEQKernelRegressor)(
@@ -95,7 +76,7 @@ def fit(
         optimize=optimize,
     )
     new_file(out, force=force)
-    loaded = read(source, label, ignore, limit, seed)
+    loaded = options.read(source, label, ignore, limit, seed)
     if not 0 <= test_share < 1:
         raise InputError(f"test_share={test_share!r} must lie between 0 and 1")
     if loaded.X_test is None and test_share:
@@ -185,7 +166,7 @@ def _print(machine: Any, loaded: Any, summary: dict[str, Any]) -> None:
     lines = [
         ("machine", f"{summary['kind']} of {machine.model_}, ridge {number(summary['ridge'])}"),
         ("data", f"{summary['data']}: {summary['samples']} distinct samples × {summary['features']} features"),
-        *rows_line(loaded, summary["preparation"]),
+        *options.rows_line(loaded, summary["preparation"]),
         *([("tuned", str(machine.tuning_))] if machine.tuning_ else []),
         ("solver", f"{summary['solver']}: {summary['reason']}"),
         (

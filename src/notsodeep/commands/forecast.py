@@ -8,28 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from notsodeep.commands import options
 from notsodeep.commands.console import emit, number, progress, say, say_lines, table, wrapped
 from notsodeep.commands.fit import labels_for
-from notsodeep.commands.options import (
-    DATA,
-    ActivationName,
-    Bias,
-    Cell,
-    Ignore,
-    Input,
-    Json,
-    KindName,
-    Label,
-    Limit,
-    Normalize,
-    OldModel,
-    Param,
-    Recurrent,
-    described,
-    kind_called,
-    read,
-    rows_line,
-)
 from notsodeep.errors import AssumptionWarning, InputError
 
 if TYPE_CHECKING:
@@ -42,9 +23,7 @@ def forecast(
     mixture: Annotated[Path | None, typer.Option(help=_MIXTURE)] = None,
     data: Annotated[
         str | None,
-        typer.Option(
-            help=f"In its place, labelled data to estimate it from: {DATA}", rich_help_panel="The data", metavar="DATA"
-        ),
+        options.of_data(help=f"In its place, labelled data to estimate it from: {options.DATA}"),
     ] = None,
     n: Annotated[
         list[int] | None, typer.Option("--n", metavar="COUNT", help="Number of training samples; repeat for a curve.")
@@ -52,18 +31,18 @@ def forecast(
     ridge: Annotated[
         list[str] | None, typer.Option(help="Ridge, or best; repeat for a curve.", metavar="NUMBER")
     ] = None,
-    activation: ActivationName = "relu",
-    param: Param = None,
-    recurrent: Recurrent = 0.2,
-    input: Input = 0.8,
-    bias: Bias = 0.0,
-    cell: Cell = None,
-    model: OldModel = None,
-    kind: KindName = "ck",
-    label: Label = None,
-    ignore: Ignore = None,
-    limit: Limit = None,
-    normalize: Normalize = None,
+    activation: options.ActivationName = "relu",
+    param: options.Param = None,
+    recurrent: options.Recurrent = 0.2,
+    input: options.Input = 0.8,
+    bias: options.Bias = 0.0,
+    cell: options.Cell = None,
+    model: options.OldModel = None,
+    kind: options.KindName = "ck",
+    label: options.Label = None,
+    ignore: options.Ignore = None,
+    limit: options.Limit = None,
+    normalize: options.Normalize = None,
     width: Annotated[
         list[int] | None,
         typer.Option(help="Readout of a random network of this width; repeat for each hidden layer.", metavar="COUNT"),
@@ -71,7 +50,7 @@ def forecast(
     covariance: Annotated[
         str, typer.Option(help="How data gives covariances: ledoit-wolf, oas or spectrum.")
     ] = "ledoit-wolf",
-    json: Json = False,
+    json: options.Json = False,
 ) -> None:
     """Predict the accuracy of kernel ridge classification, without training and without the kernel matrix.
 
@@ -86,34 +65,34 @@ def forecast(
 
     if (mixture is None) == (data is None):
         raise InputError("pass either --mixture file.json or --data")
-    network = described(activation, param, recurrent, input, bias, cell, model)
-    kind = kind_called(kind)
+    network = options.described(activation, param, recurrent, input, bias, cell, model)
+    kind = options.kind_called(kind)
     lines: list[tuple[str, str]] = [("data", str(mixture or data))]
-    options: dict[str, Any] = {"ridge": _ridges(ridge or ["best"]), "kind": kind}
+    wanted: dict[str, Any] = {"ridge": _ridges(ridge or ["best"]), "kind": kind}
     if width:
-        options["width"] = width[0] if len(width) == 1 else width
+        wanted["width"] = width[0] if len(width) == 1 else width
     if mixture is not None:
         if not n:
             raise InputError("n is missing; pass --n, the number of training samples")
-        options["mixture"] = load_mixture(mixture)
+        wanted["mixture"] = load_mixture(mixture)
         if normalize is not None:
             raise InputError(f"normalize={normalize!r} is for rows of data; a mixture is used as it is")
-        lines.append(("", f"{options['mixture'].classes} classes × {options['mixture'].p} features"))
+        lines.append(("", f"{wanted['mixture'].classes} classes × {wanted['mixture'].p} features"))
         rows = None
     else:
-        loaded = read(str(data), label, ignore, limit).labelled()
+        loaded = options.read(str(data), label, ignore, limit).labelled()
         labels_for("classify", loaded.labels, loaded.name)
         X = loaded.X.astype(np.float64)
         preparation = Preparation.of(X, normalize or "center")
         rows = str(preparation)
-        options |= {"X": preparation(X), "y": loaded.labels, "covariance": covariance}
-        lines += [("", f"{len(X)} samples × {X.shape[1]} features"), *rows_line(loaded, rows)]
+        wanted |= {"X": preparation(X), "y": loaded.labels, "covariance": covariance}
+        lines += [("", f"{len(X)} samples × {X.shape[1]} features"), *options.rows_line(loaded, rows)]
     sizes: Any = None if not n else n[0] if len(n) == 1 else np.array(n)
-    if np.ndim(options["ridge"]) and np.ndim(sizes):
+    if np.ndim(wanted["ridge"]) and np.ndim(sizes):
         sizes = sizes[:, None]
     with warnings.catch_warnings(), progress("forecast", quiet=json):
         warnings.simplefilter("ignore", AssumptionWarning)  # the reasons are printed below
-        found = predict(network, n=sizes, **options)
+        found = predict(network, n=sizes, **wanted)
     if json:
         emit(
             {

@@ -12,53 +12,33 @@ from typing import Annotated, Any
 import typer
 
 from notsodeep import files
+from notsodeep.commands import options
 from notsodeep.commands.console import emit, new_file, progress, say, say_lines, wrapped
-from notsodeep.commands.options import (
-    DATA,
-    ActivationName,
-    Bias,
-    Cell,
-    Ignore,
-    Input,
-    Json,
-    KindName,
-    Label,
-    Limit,
-    Normalize,
-    OldModel,
-    Param,
-    Recurrent,
-    described,
-    flag,
-    kind_called,
-    read,
-    rows_line,
-)
 from notsodeep.errors import InputError
 
 
 def kernel(
-    source: Annotated[str, typer.Argument(metavar="DATA", help=DATA)],
+    source: Annotated[str, typer.Argument(metavar="DATA", help=options.DATA)],
     out: Annotated[Path, typer.Option(help="The .npy file to write, or a .zarr directory to write tile by tile.")],
-    activation: ActivationName = "relu",
-    param: Param = None,
-    recurrent: Recurrent = 0.2,
-    input: Input = 0.8,
-    bias: Bias = 0.0,
-    cell: Cell = None,
-    model: OldModel = None,
-    kind: KindName = "ck",
-    label: Label = None,
-    ignore: Ignore = None,
-    limit: Limit = None,
-    normalize: Normalize = "none",
+    activation: options.ActivationName = "relu",
+    param: options.Param = None,
+    recurrent: options.Recurrent = 0.2,
+    input: options.Input = 0.8,
+    bias: options.Bias = 0.0,
+    cell: options.Cell = None,
+    model: options.OldModel = None,
+    kind: options.KindName = "ck",
+    label: options.Label = None,
+    ignore: options.Ignore = None,
+    limit: options.Limit = None,
+    normalize: options.Normalize = "none",
     dtype: Annotated[str, typer.Option(help="float64 or float32.")] = "float64",
     tile: Annotated[int | None, typer.Option(help="Side of a tile of a .zarr directory; about 2048.")] = None,
     scheduler: Annotated[
         str | None, typer.Option(help="Compute the tiles on this Dask cluster, tcp://host:port.")
     ] = None,
-    force: Annotated[bool, flag("--force", help="Replace an existing .npy file.")] = False,
-    json: Json = False,
+    force: Annotated[bool, options.flag("--force", help="Replace an existing .npy file.")] = False,
+    json: options.Json = False,
 ) -> None:
     """Write the exact infinite-width kernel matrix of a data set.
 
@@ -73,17 +53,17 @@ def kernel(
     suffix = out.suffix.lower()
     if suffix not in (".npy", ".zarr"):
         raise InputError(f"out={str(out)!r} must end in .npy or .zarr")
-    network = described(activation, param, recurrent, input, bias, cell, model)
-    kind = kind_called(kind)
+    network = options.described(activation, param, recurrent, input, bias, cell, model)
+    kind = options.kind_called(kind)
     summary: dict[str, Any] = {"out": str(out), "model": network.to_dict(), "kind": kind}
     facts: list[tuple[str, str]] = []
 
     def compute(write: Callable[..., Any]) -> Any:
-        loaded = read(source, label, ignore, limit)
+        loaded = options.read(source, label, ignore, limit)
         preparation = Preparation.of(loaded.X, normalize or "none")
         summary.update(data=loaded.name, normalize=preparation.mode, rows=str(preparation))
         facts.extend([("data", f"{loaded.name}: {len(loaded.X)} samples × {loaded.X.shape[1]} features")])
-        facts.extend(rows_line(loaded, summary["rows"]))
+        facts.extend(options.rows_line(loaded, summary["rows"]))
         with progress(f"{kind} of {len(loaded.X)} samples", quiet=json) as report:
             return write(preparation(loaded.X), kind=kind, dtype=dtype, progress=report)
 
@@ -141,7 +121,7 @@ def _tiles(total: int, reused: int) -> str:
 
 def verify(
     store: Annotated[Path, typer.Argument(metavar="K.zarr", help="A directory written by notsodeep kernel.")],
-    json: Json = False,
+    json: options.Json = False,
 ) -> None:
     """Check every tile of a kernel on disk; the command that wrote it computes damaged ones again, and only those."""
     from notsodeep.scale import verify as check

@@ -8,27 +8,8 @@ from typing import Annotated, Any
 
 import typer
 
+from notsodeep.commands import options
 from notsodeep.commands.console import emit, progress, say, say_lines, table, wrapped, wrapped_reason
-from notsodeep.commands.options import (
-    DATA,
-    ActivationName,
-    Bias,
-    Cell,
-    Ignore,
-    Input,
-    Json,
-    KindName,
-    Label,
-    Limit,
-    Normalize,
-    Param,
-    Recurrent,
-    described,
-    flag,
-    kind_called,
-    read,
-    rows_line,
-)
 from notsodeep.errors import InputError, choice
 
 _REPORT_HELP = (
@@ -38,18 +19,18 @@ _REPORT_HELP = (
 
 
 def match(
-    activation: ActivationName = "relu",
-    param: Param = None,
-    recurrent: Recurrent = 0.2,
-    input: Input = 0.8,
-    bias: Bias = 0.0,
-    cell: Cell = None,
-    kind: KindName = "ck",
-    data: Annotated[str | None, typer.Option(help=DATA, rich_help_panel="The data", metavar="DATA")] = None,
-    label: Label = None,
-    ignore: Ignore = None,
-    limit: Limit = 2000,
-    normalize: Normalize = None,
+    activation: options.ActivationName = "relu",
+    param: options.Param = None,
+    recurrent: options.Recurrent = 0.2,
+    input: options.Input = 0.8,
+    bias: options.Bias = 0.0,
+    cell: options.Cell = None,
+    kind: options.KindName = "ck",
+    data: Annotated[str | None, options.of_data(help=options.DATA)] = None,
+    label: options.Label = None,
+    ignore: options.Ignore = None,
+    limit: options.Limit = 2000,
+    normalize: options.Normalize = None,
     tau0: Annotated[float, typer.Option(help="Root mean square of ‖x‖, when there is no data.")] = 1.0,
     on: Annotated[
         str,
@@ -66,9 +47,9 @@ def match(
     ] = None,
     report: Annotated[Path | None, typer.Option(help=_REPORT_HELP)] = None,
     train: Annotated[
-        bool, flag("--train/--no-train", help="With a report on labelled data, also train both networks.")
+        bool, options.flag("--train/--no-train", help="With a report on labelled data, also train both networks.")
     ] = True,
-    json: Json = False,
+    json: options.Json = False,
 ) -> None:
     """Design the shallow explicit network that behaves like a deep equilibrium model."""
     import numpy as np
@@ -77,51 +58,46 @@ def match(
     from notsodeep.matching import match as design
     from notsodeep.study import Study, measured_on
 
-    deq = described(activation, param, recurrent, input, bias, cell)
-    kind = kind_called(kind)
+    deq = options.described(activation, param, recurrent, input, bias, cell)
+    kind = options.kind_called(kind)
+    sphere = choice(on, ("mixture", "sphere"), "on") == "sphere"
     if normalize is not None:
         choice(normalize, NORMALIZATIONS, "normalize")
         if data is None:
             raise InputError(f"normalize={normalize!r} is for rows of data; pass --data too")
-    if choice(on, ("mixture", "sphere"), "on") == "sphere":
-        for name, given in (("family", family), ("depth", depth)):
-            if given is not None:
-                raise InputError(f"--{name} is for --on mixture; on a sphere there is one layer")
-        rows = None if data is None else read(data, label, ignore, limit)
-        with progress("designing the explicit network", quiet=json):
-            single: Any = design(deq, tau0=tau0, kind=kind, on="sphere", kinks=kinks)
-            if report is None:
-                content = {"text": str(deq), **single.to_dict(), "data": measured_on(single, rows, normalize or "unit")}
-            else:
-                written = single.report(report, rows, normalize=normalize or "unit", source=data)
-                content = written.content
-        if json:
-            emit({**content, "report": str(report) if report else None})
-            return
-        _describe_single(single, content["data"], rows)
-        if report is not None:
-            _say_report(written, "one_layer")
-        return
-    if kinks is not None:
+    for name, given in (("family", family), ("depth", depth)):
+        if sphere and given is not None:
+            raise InputError(f"--{name} is for --on mixture; on a sphere there is one layer")
+    if kinks is not None and not sphere:
         raise InputError(f"kinks={kinks} is for --on sphere; use --family piecewise_linear")
-    loaded = None if data is None else read(data, label, ignore, limit)
-    scale = tau0 if loaded is None else 1.0  # the rows are scaled to this τ0
-    if loaded is not None and normalize == "none":
-        scale = float(np.sqrt(np.mean(np.sum(loaded.X.astype(np.float64) ** 2, axis=1))))
-    options: dict[str, Any] = {"normalize": normalize or "center"}
+    loaded = None if data is None else options.read(data, label, ignore, limit)
     with progress("designing the explicit network", quiet=json) as step:
-        found = design(deq, tau0=scale, kind=kind, family=family, depth=depth)
-        if report is None:
-            content = {**Study.of(found, loaded, **options, progress=step).to_dict(), "comparison": None}
+        found: Any
+        if sphere:
+            found = design(deq, tau0=tau0, kind=kind, on="sphere", kinks=kinks)
+            how: dict[str, Any] = {"normalize": normalize or "unit"}
         else:
-            written = found.report(report, loaded, train=train, source=data, **options, progress=step)
+            scale = tau0 if loaded is None else 1.0  # the rows are scaled to this τ0
+            if loaded is not None and normalize == "none":
+                scale = float(np.sqrt(np.mean(np.sum(loaded.X.astype(np.float64) ** 2, axis=1))))
+            found = design(deq, tau0=scale, kind=kind, family=family, depth=depth)
+            how = {"normalize": normalize or "center", "progress": step}
+        if report is not None:
+            written = found.report(report, loaded, source=data, **how, **({} if sphere else {"train": train}))
             content = written.content
+        elif sphere:
+            content = {"text": str(deq), **found.to_dict(), "data": measured_on(found, loaded, **how)}
+        else:
+            content = {**Study.of(found, loaded, **how).to_dict(), "comparison": None}
     if json:
         emit({**content, "report": str(report) if report else None})
         return
-    say(*describe(content, loaded.notes if loaded else ()))
+    if sphere:
+        _describe_single(found, content["data"], loaded)
+    else:
+        say(*describe(content, loaded.notes if loaded else ()))
     if report is not None:
-        _say_report(written, "closeness")
+        _say_report(written, "one_layer" if sphere else "closeness")
 
 
 def _say_report(written: Any, picture: str) -> None:
@@ -137,7 +113,10 @@ def _describe_single(found: Any, facts: Mapping[str, Any] | None, loaded: Any) -
     if facts:
         distance = f"kernels differ by {facts['distance']:.1e} in the spectral norm, relatively"
         say_lines(
-            [("data", f"{facts['name']}, {facts['samples']} rows: {distance}"), *rows_line(loaded, facts["rows"])]
+            [
+                ("data", f"{facts['name']}, {facts['samples']} rows: {distance}"),
+                *options.rows_line(loaded, facts["rows"]),
+            ]
         )
 
 

@@ -15,32 +15,6 @@ if TYPE_CHECKING:
     from notsodeep.activations import Activation
     from notsodeep.data import Data
 
-__all__ = [
-    "DATA",
-    "FETCHED",
-    "MODEL_PANEL",
-    "ActivationName",
-    "Bias",
-    "Cell",
-    "Force",
-    "Ignore",
-    "Input",
-    "Json",
-    "KindName",
-    "Label",
-    "Limit",
-    "Normalize",
-    "OldModel",
-    "Param",
-    "Recurrent",
-    "described",
-    "flag",
-    "kind_called",
-    "parse_activation",
-    "read",
-    "rows_line",
-]
-
 FETCHED = "mnist, fashion-mnist, cifar10"
 DATA = f"digits, {FETCHED}, gaussian-mixture, or a file (.npy, .npz, .csv, .parquet, IDX, CIFAR .bin)."
 MODEL_PANEL, DATA_PANEL = "The model", "The data"
@@ -55,7 +29,8 @@ def _model(*names: str, help: str, metavar: str = "NUMBER", **options: Any) -> A
     return typer.Option(*names, help=help, metavar=metavar, rich_help_panel=MODEL_PANEL, **options)
 
 
-def _data(*names: str, help: str, metavar: str, **options: Any) -> Any:
+def of_data(*names: str, help: str, metavar: str = "DATA", **options: Any) -> Any:
+    """An option about the data."""
     return typer.Option(*names, help=help, metavar=metavar, rich_help_panel=DATA_PANEL, **options)
 
 
@@ -75,20 +50,20 @@ KindName = Annotated[
 
 Label = Annotated[
     str | None,
-    _data(
+    of_data(
         help="The column of the labels: its name or, in a file without a header line, its number from 1. "
         "When absent: label, target, class or y.",
         metavar="COLUMN",
     ),
 ]
-Ignore = Annotated[list[str] | None, _data(help="A column to leave out, such as an id; repeat.", metavar="COLUMN")]
+Ignore = Annotated[list[str] | None, of_data(help="A column to leave out, such as an id; repeat.", metavar="COLUMN")]
 Limit = Annotated[
     int | None,
-    _data("--limit", "--samples", help="Use at most so many samples, drawn at random.", metavar="COUNT"),
+    of_data("--limit", "--samples", help="Use at most so many samples, drawn at random.", metavar="COUNT"),
 ]
 Normalize = Annotated[
     str | None,
-    _data(
+    of_data(
         help="Rows: each of norm 1 (unit), centred and scaled to mean ‖x‖² = 1 (center), as they are (none). "
         "The default is what the result assumes: center for mixtures (match, forecast, train), unit for rows of equal "
         "norm (fit, match --on sphere), none for a kernel.",

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json as json_module
-import math
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,45 +11,26 @@ from typing import Annotated, Any
 
 import typer
 
+from notsodeep.commands import options
 from notsodeep.commands.console import emit, new_file, progress, say, say_lines, table
 from notsodeep.commands.fit import labels_for
-from notsodeep.commands.options import (
-    DATA,
-    ActivationName,
-    Bias,
-    Cell,
-    Force,
-    Ignore,
-    Input,
-    Json,
-    Label,
-    Limit,
-    Normalize,
-    Param,
-    Recurrent,
-    described,
-    flag,
-    read,
-    rows_line,
-)
 from notsodeep.errors import InputError, choice
+from notsodeep.extras import need
 
 
 def train(
-    data: Annotated[
-        str, typer.Option(help=f"With labels: {DATA}", rich_help_panel="The data", metavar="DATA")
-    ] = "digits",
+    data: Annotated[str, options.of_data(help=f"With labels: {options.DATA}")] = "digits",
     model: Annotated[str, typer.Option(help="deq, or explicit: the network matched to it.")] = "deq",
-    activation: ActivationName = "relu",
-    param: Param = None,
-    recurrent: Recurrent = 0.2,
-    input: Input = 0.8,
-    bias: Bias = 0.0,
-    cell: Cell = None,
-    label: Label = None,
-    ignore: Ignore = None,
-    limit: Limit = None,
-    normalize: Normalize = "center",
+    activation: options.ActivationName = "relu",
+    param: options.Param = None,
+    recurrent: options.Recurrent = 0.2,
+    input: options.Input = 0.8,
+    bias: options.Bias = 0.0,
+    cell: options.Cell = None,
+    label: options.Label = None,
+    ignore: options.Ignore = None,
+    limit: options.Limit = None,
+    normalize: options.Normalize = "center",
     width: Annotated[int, typer.Option(help="Hidden units.")] = 512,
     epochs: Annotated[int, typer.Option(help="Passes over the training data.")] = 20,
     batch_size: Annotated[int, typer.Option(help="Samples a step.")] = 128,
@@ -66,11 +45,11 @@ def train(
     ] = None,
     checkpoint: Annotated[Path | None, typer.Option(help="Resume from and write this file every epoch.")] = None,
     out: Annotated[Path | None, typer.Option(help="Write the trained network (.safetensors).")] = None,
-    force: Force = False,
-    certify: Annotated[bool, flag("--certify", help="Check Condition 1 of [Ling23] on two classes.")] = False,
+    force: options.Force = False,
+    certify: Annotated[bool, options.flag("--certify", help="Check Condition 1 of [Ling23] on two classes.")] = False,
     seed: Annotated[int, typer.Option(help="Of the weights, the split and the order.")] = 0,
     threads: Annotated[int, typer.Option(help="Of PyTorch; small networks are fastest with one.")] = 1,
-    json: Json = False,
+    json: options.Json = False,
 ) -> None:
     """Train a network and report loss, accuracy and solver iterations."""
     import numpy as np
@@ -79,16 +58,16 @@ def train(
     from notsodeep.checks import count
     from notsodeep.matching import match
 
-    _use_threads(count(threads, "threads"))
+    need("torch").set_num_threads(count(threads, "threads"))
     choice(model, ("deq", "explicit"), "model")
     if certify and model != "deq":
         raise InputError("certify speaks of the implicit network; use --model deq")
     # held-out samples have no part in the preparation
-    read_in = read(data, label, ignore, limit).labelled()
+    read_in = options.read(data, label, ignore, limit).labelled()
     labels_for("classify", read_in.labels, read_in.name)
     source, names = read_in.split(test_share, seed=seed).prepared(normalize or "center").numbered()
     X, labels, X_test, labels_test = source.parts
-    plain = described(activation, param, recurrent, input, bias, cell)
+    plain = options.described(activation, param, recurrent, input, bias, cell)
     deq = plain.centered(1.0)  # the match approximates the centred model: both then have nearly the same kernel
     shape = (X.shape[1], width, len(names))
     network: Any
@@ -133,27 +112,17 @@ def train(
         "seconds": sum(epoch.seconds for epoch in history.epochs),
     }
     if certificate is not None:
-        summary["certificate"] = {
-            "holds": certificate.holds,
-            "lambda0": _finite(certificate.lambda0),
-            "max_step": _finite(certificate.max_step),
-            "margins": [_finite(line.margin) for line in certificate.inequalities],
-            "required_readout": _finite(certificate.required_readout),
-            "required_width": _finite(certificate.required_width),
-            "obstacle": certificate.obstacle,
-        }
+        facts = ("holds", "lambda0", "max_step", "required_readout", "required_width", "obstacle")
+        summary["certificate"] = {name: getattr(certificate, name) for name in facts}
+        summary["certificate"]["margins"] = [line.margin for line in certificate.inequalities]
     if json:
-        emit(json_module.loads(json_module.dumps(summary)))
+        emit(summary)
         return
     shown = history.epochs if len(history.epochs) <= 10 else [*history.epochs[:3], *history.epochs[-7:]]
     columns = ("epoch", "loss", "accuracy", "test loss", "test accuracy", "solver iterations", "seconds")
     say(table(f"{network.deq if model == 'deq' else network.explicit}", columns, [_row(epoch) for epoch in shown]))
-    say_lines(
-        [
-            ("data", f"{source.name}: {len(X)} samples to train on, {len(X_test)} held out"),
-            *rows_line(source, source.rows),
-        ]
-    )
+    say_lines([("data", f"{source.name}: {len(X)} samples to train on, {len(X_test)} held out")])
+    say_lines(options.rows_line(source, source.rows))
     say(f"test accuracy {100 * accuracy:.2f} % after {len(history.epochs)} epochs" + (f"; saved {out}" if out else ""))
     if certificate is not None:
         say(str(certificate))
@@ -167,11 +136,6 @@ def _later() -> Iterator[None]:
         yield
     for one in told:
         warnings.warn_explicit(one.message, one.category, one.filename, one.lineno)
-
-
-def _finite(value: float) -> float | None:
-    """Infinity and nan have no JSON form: null."""
-    return value if math.isfinite(value) else None
 
 
 def _row(epoch: Any) -> list[str]:
@@ -208,9 +172,3 @@ def _certify(deq: Any, X: Any, labels: Any, width: int, seed: int, limit: int = 
     inputs = X[rows] / np.linalg.norm(X[rows], axis=1, keepdims=True)
     net = nn.DEQNet(deq, X.shape[1], width, 1, seed=seed, tol=1e-10, dtype=torch.float64)
     return nn.certificate(net, torch.as_tensor(inputs), torch.as_tensor(2.0 * labels[rows] - 1))
-
-
-def _use_threads(threads: int) -> None:
-    import torch
-
-    torch.set_num_threads(threads)
