@@ -169,11 +169,11 @@ def test_the_steps_of_an_equilibrium_are_counted() -> None:
 
 
 def test_the_old_name_of_max_iter_still_works() -> None:
-    with pytest.warns(DeprecationWarning, match=r"max_iterations will go .* its name is max_iter now") as told:
+    with pytest.warns(DeprecationWarning, match=r"max_iterations will go .* max_iter and random_state now") as told:
         features = DEQFeatures(width=5, max_iterations=7)
     assert told[0].filename == __file__
     assert features.get_params()["max_iter"] == 7
-    with pytest.warns(DeprecationWarning, match="its name is max_iter now"):
+    with pytest.warns(DeprecationWarning, match="max_iterations will go"):
         assert features.set_params(max_iterations=9, width=6).get_params()["max_iter"] == 9
     assert features.width == 6
 
@@ -207,5 +207,5 @@ def test_random_states_as_in_scikit_learn(tmp_path: Path) -> None:
     assert (again.transform(X) == features.transform(X)).all()
     with pytest.raises(nsd.InputError, match="random_state=-1"):
         drawn(-1)
-    with pytest.warns(DeprecationWarning, match="its name is random_state now"):
+    with pytest.warns(DeprecationWarning, match="seed will go"):
         assert DEQFeatures(seed=5).random_state == 5

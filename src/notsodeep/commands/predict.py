@@ -93,9 +93,9 @@ def _scores(machine: Any, answers: Any, chosen: Any) -> dict[str, Any]:
         return {}
     import numpy as np
 
-    score: Callable[[Any, Any], float]
+    score: Callable[[Any, Any], Any]
     if hasattr(machine, "classes_"):
-        name, score, labels = "accuracy", _accuracy, chosen.labels
+        name, score, labels = "accuracy", lambda *pair: np.mean(same_labels(*pair)), chosen.labels
     else:
         from sklearn.metrics import r2_score
 
@@ -122,12 +122,6 @@ def _described(name: str, summary: Mapping[str, Any]) -> str:
         return f"{text} on the rows it was fitted to: no estimate for new ones"
     others = f", {summary[f'{name}_of_others']:.4f} on the others" if f"{name}_of_others" in summary else ""
     return f"{text}; {seen} of the {samples} rows are among those it was fitted to{others}"
-
-
-def _accuracy(labels: Any, answers: Any) -> float:
-    import numpy as np
-
-    return float(np.mean(same_labels(answers, labels)))
 
 
 def same_labels(first: Any, second: Any) -> Any:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from notsodeep.checks import InputError
 
-__all__ = ["Merged", "identities", "merge"]
+__all__ = ["Merged", "identities", "merge", "totals"]
 
 Array: TypeAlias = NDArray[Any]
 
@@ -59,7 +59,7 @@ def merge(X: Array, targets: Array, weight: Array | None, *, interpolate: bool) 
     _, rows = np.unique(groups, return_index=True)
     copies = np.ones(len(X)) if weight is None else weight
     total = np.bincount(groups, copies)
-    mean = np.stack([np.bincount(groups, copies * column) for column in targets.T], axis=1) / total[:, None]
+    mean = totals(groups, copies[:, None] * targets) / total[:, None]
     if interpolate:
         gap = np.abs(targets - targets[rows][groups]).max(axis=1)
         worst = int(np.argmax(gap))
@@ -70,3 +70,8 @@ def merge(X: Array, targets: Array, weight: Array | None, *, interpolate: bool) 
             )
         mean = targets[rows]
     return Merged(rows, groups, mean, total)
+
+
+def totals(groups: Array, values: Array) -> Array:
+    """Sums of values (n, k) over the copies of each distinct row, (m, k)."""
+    return np.stack([np.bincount(groups, column) for column in values.T], axis=1)

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.base import ClassNamePrefixFeaturesOutMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from notsodeep.activations import Activation, HermiteSeries
@@ -21,6 +21,7 @@ from notsodeep.kernels.parabolas import evaluate
 from notsodeep.learn import persistence
 from notsodeep.learn.base import prepared_state, restore_preparation
 from notsodeep.learn.persistence import numbers_of
+from notsodeep.learn.preprocessing import FloatTransformer
 from notsodeep.matching import Match, SphereMatch, match
 from notsodeep.models import DEQ, Explicit, model_from_dict
 
@@ -30,15 +31,15 @@ Array: TypeAlias = NDArray[Any]
 
 _TRIED = 16  # training rows whose equilibria are solved in fit to report `n_iter_`
 _TILE_BYTES = 32 * 2**20  # hidden states of one tile of rows
-
-
-_max_iterations = old_parameters(
-    ["max_iterations"], lambda old, _: {"max_iter": old["max_iterations"]}, "its name is max_iter now"
+_NEW_NAMES = {"max_iterations": "max_iter", "seed": "random_state"}
+_takes_old_names = old_parameters(
+    _NEW_NAMES,
+    lambda old, _: {_NEW_NAMES[name]: value for name, value in old.items()},
+    "the names are max_iter and random_state now",
 )
-_seed = old_parameters(["seed"], lambda old, _: {"random_state": old["seed"]}, "its name is random_state now")
 
 
-class DEQFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
+class DEQFeatures(ClassNamePrefixFeaturesOutMixin, FloatTransformer):  # type: ignore[misc]
     """z(x) ∈ R^m with z(x)·z(y) → CK(x, y): random features of a DEQ, or of the explicit network that replaces it.
 
     A linear model on them approximates the kernel machine. The gap falls like m^−1/2; the cost is linear in the number
@@ -107,8 +108,7 @@ class DEQFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
     Explicit(...leaky_relu... → ...leaky_relu...)
     """
 
-    @_max_iterations
-    @_seed
+    @_takes_old_names
     def __init__(
         self,
         activation: Any = "relu",
@@ -141,8 +141,7 @@ class DEQFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         self.max_iter = max_iter
         self.dtype = dtype
 
-    @_max_iterations
-    @_seed
+    @_takes_old_names
     def set_params(self, **parameters: Any) -> DEQFeatures:
         """Set parameters as scikit-learn does; those of version 0.1 with a warning."""
         super().set_params(**parameters)
@@ -259,9 +258,7 @@ class DEQFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
 
     @property
     def _n_features_out(self) -> int:
-        extra = 0
-        if self.kind == "nngp":
-            extra = int(self.n_features_in_) + (self.model_.bias > 0)
+        extra = int(self.n_features_in_) + (self.model_.bias > 0) if self.kind == "nngp" else 0
         return len(self.weights_[-1]) + extra
 
     def _state(self) -> tuple[dict[str, Array], dict[str, Any]]:
@@ -293,11 +290,6 @@ class DEQFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "weights_")
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
-        return tags
 
 
 def _equal_norms(rows: Array) -> bool:

@@ -14,28 +14,45 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from notsodeep.checks import InputError, count, matrix, nonnegative
 from notsodeep.data.preparation import Preparation, center_and_scale, unit
 
-__all__ = ["ZCA", "CenterAndScale", "PixelLift", "PixelNorm", "UnitNorm", "unit"]
+__all__ = ["ZCA", "CenterAndScale", "FloatTransformer", "PixelLift", "PixelNorm", "UnitNorm"]
 
 Array = NDArray[Any]
 
-_FLOATS = [np.float64, np.float32]
 _BLOCK = 1024  # rows turned into float64 at a time
 
 
-class _RowTransformer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
-    """Base class: rows (n, p) in, rows (n, p) out, float32 or float64 preserved."""
+class FloatTransformer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
+    """Base class of transformers that keep float32 and float64."""
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
+        return tags
+
+
+class _RowTransformer(OneToOneFeatureMixin, FloatTransformer):  # type: ignore[misc]
+    """Base class: rows (n, p) in, rows (n, p) out."""
 
     def _rows(self, X: Any, *, reset: bool) -> Array:
-        rows: Array = validate_data(self, X, dtype=_FLOATS, reset=reset)
-        return rows
+        return validate_data(self, X, dtype=[np.float64, np.float32], reset=reset)
 
     def _fitted_rows(self, X: Any) -> Array:
         check_is_fitted(self)
         return self._rows(X, reset=False)
 
+
+class _ImageTransformer(FloatTransformer):
+    """Base class: images (n, P, Q, C) in and out."""
+
+    def _require_fitted(self, X: Any) -> None:
+        check_is_fitted(self)
+        if (found := int(np.prod(np.shape(X)[1:]))) != self.n_features_in_:
+            name = type(self).__name__
+            raise InputError(f"X has {found} values a sample but {name} was fitted to {self.n_features_in_}")
+
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
+        tags.input_tags.three_d_array = True
         return tags
 
 
@@ -111,8 +128,7 @@ class CenterAndScale(_RowTransformer):
     def inverse_transform(self, X: ArrayLike) -> Array:
         """Multiply by the scale, add the mean."""
         rows = self._fitted_rows(X)
-        result: Array = rows * rows.dtype.type(self.scale_) + self.mean_.astype(rows.dtype)
-        return result
+        return rows * rows.dtype.type(self.scale_) + self.mean_.astype(rows.dtype)
 
 
 class ZCA(_RowTransformer):
@@ -189,17 +205,15 @@ class ZCA(_RowTransformer):
     def transform(self, X: ArrayLike) -> Array:
         """Whiten."""
         rows = self._fitted_rows(X)
-        white: Array = (rows - self.mean_.astype(rows.dtype)) @ self.whitening_.astype(rows.dtype)
-        return white
+        return (rows - self.mean_.astype(rows.dtype)) @ self.whitening_.astype(rows.dtype)
 
     def inverse_transform(self, X: ArrayLike) -> Array:
         """Map whitened samples back."""
         rows = self._fitted_rows(X)
-        original: Array = rows @ self.unwhitening_.astype(rows.dtype) + self.mean_.astype(rows.dtype)
-        return original
+        return rows @ self.unwhitening_.astype(rows.dtype) + self.mean_.astype(rows.dtype)
 
 
-class PixelNorm(TransformerMixin, BaseEstimator):  # type: ignore[misc]
+class PixelNorm(_ImageTransformer):
     """Each pixel, a vector over the channels, divided by its norm: the inputs of a convolutional DEQ.
 
     Parameters
@@ -244,9 +258,7 @@ class PixelNorm(TransformerMixin, BaseEstimator):  # type: ignore[misc]
 
     def transform(self, X: ArrayLike) -> Array:
         """Divide each pixel by its norm; the shape stays."""
-        check_is_fitted(self)
-        if (found := int(np.prod(np.shape(X)[1:]))) != self.n_features_in_:
-            raise InputError(f"X has {found} values a sample but PixelNorm was fitted to {self.n_features_in_}")
+        self._require_fitted(X)
         return unit(self._images(X), self.zero, "pixel")[0].reshape(np.shape(X))
 
     def _images(self, X: ArrayLike) -> Array:
@@ -259,14 +271,8 @@ class PixelNorm(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             raise InputError(f"channels={channels} does not divide the {rows.shape[1]} values of a sample")
         return rows.reshape(len(rows), -1, channels)
 
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.three_d_array = True
-        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
-        return tags
 
-
-class PixelLift(TransformerMixin, BaseEstimator):  # type: ignore[misc]
+class PixelLift(_ImageTransformer):
     """Each pixel x of norm at most r becomes (x/r, √(1 − ‖x‖²/r²)): norm 1 without losing its brightness.
 
     Use it for grey images: their pixels would all be equal if divided by their norm. A black pixel becomes (0, …, 0,
@@ -298,18 +304,10 @@ class PixelLift(TransformerMixin, BaseEstimator):  # type: ignore[misc]
 
     def transform(self, X: ArrayLike) -> Array:
         """Add the channel; (n, P, Q, C) becomes (n, P, Q, C + 1)."""
-        check_is_fitted(self)
         images = matrix(X, rank=4)
-        if (found := int(np.prod(images.shape[1:]))) != self.n_features_in_:
-            raise InputError(f"X has {found} values a sample but PixelLift was fitted to {self.n_features_in_}")
+        self._require_fitted(images)
         scaled = images / images.dtype.type(self.radius_)
         square = np.sum(scaled * scaled, axis=-1, keepdims=True)
         lifted: Array = np.concatenate([scaled, np.sqrt(np.maximum(1 - square, 0))], axis=-1)
         lifted /= np.sqrt(np.maximum(square, 1))
         return lifted
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.three_d_array = True
-        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
-        return tags

@@ -16,7 +16,7 @@ from notsodeep.checks import InputError, positive
 from notsodeep.kinds import Kind
 from notsodeep.learn import persistence
 from notsodeep.learn.base import KernelMachine, evidence
-from notsodeep.learn.duplicates import Merged
+from notsodeep.learn.duplicates import Merged, totals
 from notsodeep.solvers import posterior_variance, solve
 
 __all__ = ["Calibration", "KernelClassifier", "KernelRegressor"]
@@ -29,8 +29,6 @@ _TILE = 128  # right-hand sides solved at a time
 
 class KernelRegressor(RegressorMixin, MultiOutputMixin, KernelMachine):  # type: ignore[misc]
     """Targets are numbers, one or several per sample."""
-
-    kind: str
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Any:
         """Fit to rows X (n, p) and targets y (n,) or (n, k)."""
@@ -128,8 +126,7 @@ class KernelClassifier(ClassifierMixin, KernelMachine):  # type: ignore[misc]
 
     def predict(self, X: Any) -> Array:
         """Predict the label with the largest score."""
-        scores = by_class(self._scores(X))
-        return self.classes_[np.argmax(scores, axis=1)]
+        return self.classes_[np.argmax(by_class(self._scores(X)), axis=1)]
 
     def predict_proba(self, X: Any) -> Array:
         """softmax(score/temperature), shape (m, K).
@@ -139,22 +136,20 @@ class KernelClassifier(ClassifierMixin, KernelMachine):  # type: ignore[misc]
         leave-one-out scores of a second machine fitted to 512 rows; probabilities are then somewhat underconfident.
         `calibration_` says which.
         """
-        scores = by_class(self._scores(X))
-        return np.asarray(softmax(scores / self.calibration_.temperature, axis=1))
+        return np.asarray(softmax(self._logits(X), axis=1))
 
     def predict_log_proba(self, X: Any) -> Array:
         """Logarithm of :meth:`predict_proba`."""
-        scores = by_class(self._scores(X))
-        return np.asarray(log_softmax(scores / self.calibration_.temperature, axis=1))
+        return np.asarray(log_softmax(self._logits(X), axis=1))
+
+    def _logits(self, X: Any) -> Array:
+        return by_class(self._scores(X)) / self.calibration_.temperature
 
     def _after_fit(self, merged: Merged, targets: Array, weight: Array | None) -> None:
         scores, chosen, method = self._leave_one_out_scores(merged)
+        hits = targets > 0 if targets.shape[1] > 1 else np.column_stack([targets < 0, targets > 0])
         # a row with copies of several classes counts for each of them
-        share = np.stack([np.bincount(merged.groups, (targets[:, k] > 0) * _ones(weight, targets)) for k in
-                          range(targets.shape[1])], axis=1)[chosen]  # fmt: skip
-        if targets.shape[1] == 1:
-            total = np.bincount(merged.groups, _ones(weight, targets))[chosen]
-            share = np.column_stack([total - share[:, 0], share[:, 0]])
+        share = totals(merged.groups, hits * (1.0 if weight is None else weight[:, None]))[chosen]
         self.calibration_ = calibrate(by_class(scores), share, method)
 
     def _leave_one_out_scores(self, merged: Merged) -> tuple[Array, Array, str]:
@@ -248,7 +243,3 @@ def calibrate(scores: Array, share: Array, method: str) -> Calibration:
         best = brentq(slope, cold, hot, xtol=1e-14)
     right = share[np.arange(len(scores)), np.argmax(scores, axis=1)].sum() / total
     return Calibration(float(np.exp(best)), float(right), len(scores), method)
-
-
-def _ones(weight: Array | None, like: Array) -> Array:
-    return np.ones(len(like)) if weight is None else weight

@@ -14,43 +14,26 @@ from notsodeep.extras import need
 __all__ = ["COLORS", "THEMES", "plain_log_ticks", "save", "style"]
 
 # Okabe & Ito's palette, brighter on dark ground; the same thing has the same colour in every picture, plot and page
+_PALETTE = {  # on light ground, on dark ground
+    "implicit": ("#0072B2", "#56B4E9"),
+    "explicit": ("#D55E00", "#FF8C42"),
+    "other": ("#8C8C8C", "#9DA3AB"),
+    "other2": ("#CC79A7", "#E3A0C8"),
+    "theory": ("#009E73", "#35C99B"),
+    "ink": ("#222222", "#E6E8EB"),
+    "muted": ("#5A6068", "#A9B0BA"),
+    "link": ("#005A8E", "#7CC4F2"),
+    "paper": ("#FFFFFF", "#14171B"),
+    "panel": ("#F4F6F8", "#1D2228"),
+    "line": ("#D5D9DF", "#3A424C"),
+    "grid": ("#E6E6E6", "#2C333B"),
+    "shade": ("#EDEDED", "#2A3038"),
+    "cold": ("#2166AC", "#57A5EA"),
+    "middle": ("#F7F7F7", "#1B2026"),
+    "warm": ("#B2182B", "#F2765F"),
+}
 THEMES: dict[str, dict[str, str]] = {
-    "light": {
-        "implicit": "#0072B2",
-        "explicit": "#D55E00",
-        "other": "#8C8C8C",
-        "other2": "#CC79A7",
-        "theory": "#009E73",
-        "ink": "#222222",
-        "muted": "#5A6068",
-        "link": "#005A8E",
-        "paper": "#FFFFFF",
-        "panel": "#F4F6F8",
-        "line": "#D5D9DF",
-        "grid": "#E6E6E6",
-        "shade": "#EDEDED",
-        "cold": "#2166AC",
-        "middle": "#F7F7F7",
-        "warm": "#B2182B",
-    },
-    "dark": {
-        "implicit": "#56B4E9",
-        "explicit": "#FF8C42",
-        "other": "#9DA3AB",
-        "other2": "#E3A0C8",
-        "theory": "#35C99B",
-        "ink": "#E6E8EB",
-        "muted": "#A9B0BA",
-        "link": "#7CC4F2",
-        "paper": "#14171B",
-        "panel": "#1D2228",
-        "line": "#3A424C",
-        "grid": "#2C333B",
-        "shade": "#2A3038",
-        "cold": "#57A5EA",
-        "middle": "#1B2026",
-        "warm": "#F2765F",
-    },
+    theme: {name: pair[k] for name, pair in _PALETTE.items()} for k, theme in enumerate(("light", "dark"))
 }
 COLORS = THEMES["light"]
 

@@ -16,25 +16,6 @@ from notsodeep.one_layer import SphereMatch
 from notsodeep.recursion import Recursion
 from notsodeep.study import Study
 
-__all__ = [
-    "EntryPairs",
-    "HeatMaps",
-    "Histogram",
-    "Largest",
-    "OneLayer",
-    "Panel",
-    "Predictions",
-    "Ridges",
-    "activations",
-    "few_features",
-    "heat_maps",
-    "histogram",
-    "largest",
-    "one_layer",
-    "pairs",
-    "ridges",
-]
-
 Array = NDArray[Any]
 _FEW_FEATURES = 0.25  # below this p/n the bulk of the spectrum differs from the theory
 

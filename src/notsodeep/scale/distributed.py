@@ -243,35 +243,23 @@ _guard = threading.Lock()
 _scratch = Scratch()
 
 
-def _run(
-    job: Job,
-    recipe: tuple[Any, Any, dict[str, Any]],
-    name: str,
-    first: Array,
-    second: Array | None,
-    arguments: tuple[Any, ...],
-) -> Any:
+def _run(job: Job, recipe: Any, name: str, first: Array, second: Array | None, arguments: tuple[Any, ...]) -> Any:
+    """Run a job with the kernel of the samples sent under this name, prepared once a process."""
     with single_threaded():
-        return job(_blocks(recipe, name, first, second), *arguments)
-
-
-def _blocks(recipe: tuple[Any, Any, dict[str, Any]], name: str, first: Array, second: Array | None) -> Any:
-    """The kernel of the samples sent under this name, prepared once a process."""
-    with _guard:
-        if name not in _prepared:
-            _prepared.clear()  # one kernel at a time
-            kind, model, options = recipe
-            _prepared[name] = kind(model, first, second, **options)
-        return _prepared[name]
+        with _guard:
+            if name not in _prepared:
+                _prepared.clear()  # one kernel at a time
+                kind, model, options = recipe
+                _prepared[name] = kind(model, first, second, **options)
+            blocks = _prepared[name]
+        return job(blocks, *arguments)
 
 
 def _write_tile(blocks: Any, tile: Tile, span: tuple[slice, slice], path: str | None, claim: str) -> Array | None:
     store = None if path is None else _seen(path, claim)
     if store is None:
         return cast("Array", blocks.block(*span))
-    rows, columns = span
-    memory = _scratch.array((rows.stop - rows.start, columns.stop - columns.start), blocks.dtype)
-    store.write(tile, blocks.block(rows, columns, memory))
+    store.compute(tile, blocks, _scratch)
     return None
 
 

@@ -36,11 +36,13 @@ from numpy.typing import NDArray
 
 from notsodeep import files
 from notsodeep.activations import Activation
-from notsodeep.checks import InputError, count
+from notsodeep.checks import InputError, choice, count
 from notsodeep.extras import need
+from notsodeep.kernels.matrices import KernelMatrix
 from notsodeep.reading import json_file
 from notsodeep.resources import available_memory
 from notsodeep.scale.lock import claim_of, locked, ours
+from notsodeep.threads import Scratch
 
 __all__ = ["DamagedTileError", "Tile", "TileStore"]
 
@@ -51,7 +53,6 @@ FORMAT = 2
 _UNBOUND = 1  # its tiles are not bound to their place
 _FINGERPRINT = re.compile(r"[0-9a-f]{64}")
 _NAMES = {"X": "data", "Y": "second data"}  # version of the manifest, shown to users
-_TRIANGLES = ("full", "upper", "lower")
 _MOST = 10**6  # limit for the number of tiles (files) of a store
 _HARMLESS = 1 << 26  # tiles up to this size are read without checking the free memory
 _PIECE = 1 << 20  # bytes checked at a time; they stay in the cache
@@ -85,7 +86,7 @@ class TileStore:
             self.tile: tuple[int, int] = _pair(described["chunk_grid"]["configuration"]["chunk_shape"])
             self.dtype = np.dtype({"float32": np.float32, "float64": np.float64}[described["data_type"]])
             self.manifest: dict[str, Any] = attributes
-            self._triangle = _TRIANGLES.index(attributes["triangle"])
+            self._triangle = choice(attributes["triangle"], ("full", "upper", "lower"), "triangle")
             encoding = _encoding(self.tile, self.format)
             other = [name for name in encoding if described.get(name, []) != encoding[name]]
             everything = [self.shape, self.tile, self.dtype.name, self.manifest]
@@ -178,9 +179,8 @@ class TileStore:
     def tiles(self) -> list[Tile]:
         """The tiles that the store should have, row by row."""
         rows, columns = self.grid
-        low = {0: lambda i: 0, 1: lambda i: i, 2: lambda i: 0}[self._triangle]
-        high = {0: lambda i: columns, 1: lambda i: columns, 2: lambda i: i + 1}[self._triangle]
-        return [(i, j) for i in range(rows) for j in range(low(i), high(i))]
+        upper, lower = self._triangle == "upper", self._triangle == "lower"
+        return [(i, j) for i in range(rows) for j in range(i if upper else 0, i + 1 if lower else columns)]
 
     def span(self, tile: Tile) -> tuple[slice, slice]:
         """Rows and columns of the matrix that a tile covers."""
@@ -256,10 +256,14 @@ class TileStore:
             file.write(full.data.cast("B"))
             file.write(self._ending(tile, full))
 
+    def compute(self, tile: Tile, blocks: KernelMatrix, scratch: Scratch) -> None:
+        """Write a tile of this kernel, computed in memory that `scratch` reuses."""
+        rows, columns = self.span(tile)
+        memory = scratch.array((rows.stop - rows.start, columns.stop - columns.start), self.dtype)
+        self.write(tile, blocks.block(rows, columns, memory))
+
     def valid(self, tile: Tile) -> bool:
         """Whether the tile exists and passes its checksum."""
-        if not self.exists(tile):
-            return False
         try:
             self.read(tile)
         except DamagedTileError:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -68,21 +68,10 @@ def compute(
 
                 write_tiles(client, blocks, store, missing, moved)
             else:
-                each(_writer(blocks, store), missing, moved)
+                scratch = Scratch()
+                each(lambda tile: store.compute(tile, blocks, scratch), missing, moved)
             store.require_claim(complete=True)
     return StoredBlocks(out, reused=reused)
-
-
-def _writer(blocks: KernelMatrix, store: TileStore) -> Callable[[Tile], None]:
-    """Compute and write a tile."""
-    scratch = Scratch()
-
-    def write(tile: Tile) -> None:
-        rows, columns = store.span(tile)
-        memory = scratch.array((rows.stop - rows.start, columns.stop - columns.start), store.dtype)
-        store.write(tile, blocks.block(rows, columns, memory))
-
-    return write
 
 
 @dataclass(frozen=True)
