@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
 from dataclasses import asdict
-from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,7 +11,7 @@ import typer
 
 from notsodeep import files
 from notsodeep.commands import options
-from notsodeep.commands.console import emit, new_file, progress, say, say_lines, wrapped
+from notsodeep.commands.console import emit, new_file, progress, say, say_lines
 from notsodeep.errors import InputError
 
 
@@ -55,56 +53,52 @@ def kernel(
         raise InputError(f"out={str(out)!r} must end in .npy or .zarr")
     network = options.described(activation, param, recurrent, input, bias, cell, model)
     kind = options.kind_called(kind)
-    summary: dict[str, Any] = {"out": str(out), "model": network.to_dict(), "kind": kind}
-    facts: list[tuple[str, str]] = []
-
-    def compute(write: Callable[..., Any]) -> Any:
-        loaded = options.read(source, label, ignore, limit)
-        preparation = Preparation.of(loaded.X, normalize or "none")
-        summary.update(data=loaded.name, normalize=preparation.mode, rows=str(preparation))
-        facts.extend([("data", f"{loaded.name}: {len(loaded.X)} samples × {loaded.X.shape[1]} features")])
-        facts.extend(options.rows_line(loaded, summary["rows"]))
-        with progress(f"{kind} of {len(loaded.X)} samples", quiet=json) as report:
-            return write(preparation(loaded.X), kind=kind, dtype=dtype, progress=report)
-
-    if suffix == ".zarr":
-        if force:
-            raise InputError(f"force is for .npy files; delete {str(out)!r} yourself if it is to be replaced")
-        with connected(scheduler) as client:
-            matrix = compute(partial(network.kernel, out=out, tile=tile, client=client))
-        trace = float(matrix.diagonal().sum())
-        there, total = matrix.reused, len(matrix.store.tiles())
-        summary["tiles"] = {"total": total, "reused": there, "computed": total - there}
-    else:
+    if suffix == ".npy":
         if tile is not None or scheduler is not None:
             raise InputError("tile and scheduler are for a .zarr directory; pass --out K.zarr")
         new_file(out, force=force)
-        matrix = compute(partial(_in_memory, network, out))
+    elif force:
+        raise InputError(f"force is for .npy files; delete {str(out)!r} yourself if it is to be replaced")
+    with connected(scheduler) as client:
+        loaded = options.read(source, label, ignore, limit)
+        preparation = Preparation.of(loaded.X, normalize or "none")
+        X = preparation(loaded.X)
+        if suffix == ".npy":
+            _require_room(out, len(X), dtype)
+        place = {"out": out, "tile": tile, "client": client} if suffix == ".zarr" else {}
+        with progress(f"{kind} of {len(X)} samples", quiet=json) as report:
+            matrix = network.kernel(X, kind=kind, dtype=dtype, progress=report, **place)
+    summary: dict[str, Any] = {"out": str(out), "model": network.to_dict(), "kind": kind, "data": loaded.name}
+    summary |= {"normalize": preparation.mode, "rows": str(preparation)}
+    if suffix == ".npy":
         with files.writing(out, parameter="out", new=not force) as file:
             np.save(file, matrix)
-        trace = float(np.trace(matrix))
-    if json:
-        emit({**summary, "shape": list(matrix.shape), "dtype": str(matrix.dtype), "trace": trace})
     else:
-        say(*wrapped("kernel", f"{kind} of {network}"))
-        say_lines(facts)
-        say(f"{out}: {matrix.shape[0]} × {matrix.shape[1]} {matrix.dtype}")
-        if "tiles" in summary:
-            say(_tiles(total, there))
+        total, reused = len(matrix.store.tiles()), matrix.reused
+        summary["tiles"] = {"total": total, "reused": reused, "computed": total - reused}
+    if json:
+        trace = float(matrix.diagonal().sum())
+        emit({**summary, "shape": list(matrix.shape), "dtype": str(matrix.dtype), "trace": trace})
+        return
+    say_lines([("kernel", f"{kind} of {network}")])
+    say_lines([("data", f"{loaded.name}: {len(X)} samples × {X.shape[1]} features")])
+    say_lines(options.rows_line(loaded, summary["rows"]))
+    say(f"{out}: {matrix.shape[0]} × {matrix.shape[1]} {matrix.dtype}")
+    if suffix == ".zarr":
+        say(_tiles(total, reused))
 
 
-def _in_memory(network: Any, out: Path, X: Any, *, dtype: str, **options: Any) -> Any:
-    """The matrix, if there is room for it."""
+def _require_room(out: Path, n: int, dtype: str) -> None:
+    """Refuse a matrix that memory or disk cannot hold."""
     from notsodeep.resources import available_memory, readable
 
-    size = len(X) ** 2 * (4 if dtype == "float32" else 8)
+    size = n**2 * (4 if dtype == "float32" else 8)
     for free, place in ((available_memory(), "memory"), (shutil.disk_usage(out.parent).free, "disk")):
         if size > free:
             raise InputError(
                 f"out={str(out)!r} would take {readable(size)}, but {readable(free)} of {place} are free; "
                 f"pass --out {out.stem}.zarr, written tile by tile and half as large, or --limit"
             )
-    return network.kernel(X, dtype=dtype, **options)
 
 
 def _tiles(total: int, reused: int) -> str:

@@ -60,7 +60,6 @@ def reproduce(
     else:
         for record in records:
             _print(record, target)
-    if not json:
         say(f"all of it on one page: {target / 'index.html'}")
     failed = [record["name"] for record in records if "error" in record]
     if failed:

@@ -99,9 +99,8 @@ def _axis(axis: Any, limits: tuple[float, float], scale: str, label: str) -> dic
     result: dict[str, Any] = {"title": {"text": _html(label)}, "showgrid": axis.get_tick_params()["gridOn"]}
     if scale == "log":
         decades = abs(math.log10(high / low))
-        steps = (
-            {"dtick": 1 if decades > 2.5 else "D2"} if decades > 1 else {}
-        )  # 1, 10, 100, or 1, 2, 5, 10, or finer ones
+        # 1, 10, 100, or 1, 2, 5, 10, or finer ones
+        steps = {"dtick": 1 if decades > 2.5 else "D2"} if decades > 1 else {}
         result |= {"type": "log", "tickformat": "~g", **steps}
         low, high = np.log10([low, high]).tolist()
     elif scale != "linear":
@@ -221,23 +220,15 @@ def _line(line: Any, label: str) -> dict[str, Any]:
     if line.get_transform() != line.axes.transData and line.axes is not None:  # axhline, axvline
         blend = line.get_transform() - line.axes.transData
         x, y = blend.transform(np.column_stack([x, y])).T
-    tint, dash, symbol = (
-        _color(line.get_color()),
-        _DASHES.get(line.get_linestyle()),
-        _SYMBOLS.get(str(line.get_marker())),
-    )
+    tint, symbol = _color(line.get_color()), _SYMBOLS.get(str(line.get_marker()))
+    dash = _DASHES.get(line.get_linestyle())
     mode = "+".join(name for name, there in (("lines", dash), ("markers", symbol)) if there) or "lines"
     trace = {**_scatter(line, x, y, label), "mode": mode, "line": {"color": tint, "dash": dash or "solid"}}
     trace["opacity"] = line.get_alpha() or 1
     trace["line"]["width"] = float(line.get_linewidth())
     if symbol:
         inside, edge = _color(line.get_markerfacecolor()), {"color": tint, "width": float(line.get_markeredgewidth())}
-        trace["marker"] = {
-            "symbol": symbol,
-            "size": 1.3 * float(line.get_markersize()),
-            "color": inside,
-            "line": edge,
-        }
+        trace["marker"] = {"symbol": symbol, "size": 1.3 * float(line.get_markersize()), "color": inside, "line": edge}
     return trace
 
 

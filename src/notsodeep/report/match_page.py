@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -53,7 +54,7 @@ def match_page(
     """
     content = study.to_dict()
     sections = [
-        _implicit(study, content),
+        _implicit(study),
         _explicit(study, content, plots["activations"]),
         _closeness(study, content, plots["closeness"]),
         one_layer_section(both.single, Table(both.columns, both.rows, f"{both.setting}."), plots["one_layer"]),
@@ -86,18 +87,15 @@ def _facts(study: Study, comparison: Comparison | None) -> list[tuple[str, str]]
     ]
     if comparison:
         a, b = comparison.implicit, comparison.explicit
-        facts += [
-            (f"{100 * a.test_accuracy:.1f} → {100 * b.test_accuracy:.1f} %", "test accuracy, implicit → explicit"),
-        ]
-    if comparison and comparison.steady:  # times measured on a busy machine are no headlines
-        facts += [
-            (f"{a.inference_ms / b.inference_ms:.1f}×", "faster predictions"),
-            (f"{a.epoch_seconds / b.epoch_seconds:.1f}×", "faster training"),
-        ]
+        accuracies = f"{100 * a.test_accuracy:.1f} → {100 * b.test_accuracy:.1f} %"
+        facts.append((accuracies, "test accuracy, implicit → explicit"))
+        if comparison.steady:  # times measured on a busy machine are no headlines
+            facts.append((f"{a.inference_ms / b.inference_ms:.1f}×", "faster predictions"))
+            facts.append((f"{a.epoch_seconds / b.epoch_seconds:.1f}×", "faster training"))
     return facts
 
 
-def _implicit(study: Study, content: Mapping[str, Any]) -> Section:
+def _implicit(study: Study) -> Section:
     deq, verdict = study.deq, study.deq.well_posed
     conditions = [
         (f"{one.name} < 1", f"{one.value:.6g}", f"{one.margin:+.6g}", "holds" if one.holds else "fails")
@@ -133,21 +131,21 @@ def _implicit(study: Study, content: Mapping[str, Any]) -> Section:
 
 
 def _explicit(study: Study, content: Mapping[str, Any], plots: Sequence[Plot]) -> Section:
-    found, depth = study.match, study.network.depth
-    marks = "⁰¹²³⁴⁵⁶⁷⁸⁹"
-    states = ["x"] + [f"x⁽{marks[k]}⁾" for k in range(1, depth + 1)]
-    layers = [f"{states[k]} = σ{chr(0x2080 + k)}(W{chr(0x2080 + k)} {states[k - 1]}) / √m" for k in range(1, depth + 1)]
-    formulas = [f"σ{chr(0x2080 + k)}(x) = {text}" for k, text in enumerate(content["formulas"], 1)]
+    found = study.match
+    numbers = [views.subscript(k) for k in range(1, study.network.depth + 1)]
+    raised = str.maketrans("₀₁₂₃₄₅₆₇₈₉", "⁰¹²³⁴⁵⁶⁷⁸⁹")
+    states = ["x", *(f"x⁽{k.translate(raised)}⁾" for k in numbers)]
+    layers = [f"{y} = σ{k}(W{k} {x}) / √m" for k, (x, y) in zip(numbers, pairwise(states), strict=True)]
+    formulas = [f"σ{k}(x) = {text}" for k, text in zip(numbers, content["formulas"], strict=True)]
     verdict = (
         "The match is **exact in these numbers**: all four agree"
         if found.exact
         else f"The match is **not exact**: it misses {', '.join(found.missed)}"
     )
+    compared = zip(_MEANING.items(), found.target, found.achieved, found.errors, strict=True)
     rows = [
-        (f"{name}: {_MEANING[name]}", f"{goal:.6g}", f"{value:.6g}", f"{error:.1e}")
-        for name, goal, value, error in zip(
-            found.target._fields, found.target, found.achieved, found.errors, strict=True
-        )
+        (f"{name}: {meaning}", f"{goal:.6g}", f"{value:.6g}", f"{error:.1e}")
+        for (name, meaning), goal, value, error in compared
     ]
     return Section(
         "The explicit network designed for it",
@@ -171,6 +169,7 @@ def _closeness(study: Study, content: Mapping[str, Any], plots: Sequence[Plot]) 
         (entry.name, f"{100 * entry.error:.3g} %", f"{100 * entry.rescaled_error:.3g} %") for entry in study.closeness
     ]
     closer = closer_network(content["closeness"])
+    but = f"**But** {closer}: four numbers do not say all about a kernel at this dimension."
     return Section(
         "How close the kernels are",
         [
@@ -180,11 +179,7 @@ def _closeness(study: Study, content: Mapping[str, Any], plots: Sequence[Plot]) 
                 "depth."
             ),
             Table(("explicit network", "as it is", "best rescaled"), rows),
-            *(
-                [Prose(f"**But** {closer}: four numbers do not say all about a kernel at this dimension.")]
-                if closer
-                else []
-            ),
+            *([Prose(but)] if closer else []),
             Row(plots[:3]),
             Prose(
                 "Every dot below is a pair of samples. A network that replaces the implicit one puts all dots on the "
@@ -242,14 +237,8 @@ def _forecast(outlook: Outlook, plots: Sequence[Plot]) -> list[Part]:
 
 def _training(comparison: Comparison, plots: Sequence[Plot]) -> Section:
     content = comparison.to_dict()
-    return Section(
-        "Accuracy and cost",
-        [
-            Prose(f"{plain(content['setting'])}."),
-            Table(content["columns"], content["rows"]),
-            Row(plots),
-        ],
-    )
+    table = Table(content["columns"], content["rows"])
+    return Section("Accuracy and cost", [Prose(f"{plain(content['setting'])}."), table, Row(plots)])
 
 
 def snippet(study: Study, folder: Path, source: str | None = None) -> str:

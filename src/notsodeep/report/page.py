@@ -160,16 +160,12 @@ def render(title: str, sections: Sequence[Section], lead: Sequence[Part] = ()) -
         f'<nav aria-label="Contents"><b>Contents</b>{links}</nav>' if len(sections) > 1 else "",
     ]
     for key, section in zip(anchors, sections, strict=True):
-        parts = "\n".join(map(_html, section.parts))
-        body.append(
-            f'<section aria-labelledby="{key}"><h2 id="{key}">{escape(section.title)}</h2>\n{parts}\n</section>'
-        )
-    has_plots = any(
-        isinstance(part, Plot) for part in _flat([*lead, *(part for one in sections for part in one.parts)])
-    )
+        heading, content = escape(section.title), "\n".join(map(_html, section.parts))
+        body.append(f'<section aria-labelledby="{key}"><h2 id="{key}">{heading}</h2>\n{content}\n</section>')
+    parts = [*lead, *(part for one in sections for part in one.parts)]
     sources = [_asset("page.js")]
     scripts = f"<script>{sources[0]}</script>"
-    if has_plots:
+    if any(isinstance(part, Plot) for part in _flat(parts)):
         body.append("<noscript><p>The plots need JavaScript.</p></noscript>")
         sources.append(_plotly())
         scripts = f'<script type="text/plain" id="plotly">{_packed(sources[1])}</script>\n{scripts}'
@@ -198,11 +194,9 @@ def _html(part: Part) -> str:
         case Table():
             return _table(part)
         case Plot():
-            content = _json(part.figure)
             alt, height = escape(part.alt), part.height
             plot = f'<div class="plot" role="img" aria-label="{alt}" style="height:{height}px"></div>'
-            data = f'<script type="application/json">{content}</script>'
-            return _figure(part, plot + data)
+            return _figure(part, f'{plot}<script type="application/json">{_json(part.figure)}</script>')
         case Picture():
             return _figure(part, f'<img alt="{escape(part.alt)}" src="{_data_address(part.path)}">')
         case Code(text):

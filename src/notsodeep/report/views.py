@@ -39,12 +39,12 @@ def activations(study: Study) -> list[Panel]:
     variances = cell.passed(cell.state(square, centered=True), square, centered=True)
     several = len(variances) > 1
     panels = [
-        _panel(f"implicit layer {k}: φ{_subscript(k)}" if several else "implicit: φ", phi, math.sqrt(q), "implicit")
+        _panel(f"implicit layer {k}: φ{subscript(k)}" if several else "implicit: φ", phi, math.sqrt(q), "implicit")
         for k, (phi, q) in enumerate(zip(cell.activations, variances, strict=True), 1)
     ]
     width = study.tau0
     for k, layer in enumerate(study.network.activations, 1):
-        panels.append(_panel(f"explicit layer {k}: σ{_subscript(k)}", layer, width, "explicit"))
+        panels.append(_panel(f"explicit layer {k}: σ{subscript(k)}", layer, width, "explicit"))
         width = math.sqrt(moments(layer, width).power)
     return panels
 
@@ -85,7 +85,8 @@ def _panel(title: str, act: Activation, width: float, color: str) -> Panel:
     return Panel(title, act, x, np.asarray(act(x)), np.exp(-((x / width) ** 2) / 2), color)
 
 
-def _subscript(k: int) -> str:
+def subscript(k: int) -> str:
+    """The number as a small index, ``12`` as ``₁₂``."""
     return "".join(chr(ord("₀") + int(digit)) for digit in str(k))
 
 
