@@ -129,21 +129,19 @@ def test_few_features_are_told(p: int, told: bool) -> None:
     )
 
 
-def test_ridges(digits: Study, unlabelled: Study) -> None:
-    assert views.ridges(unlabelled) is None  # no labels
-    assert views.ridges(digits) is None  # outside the theory
+def test_forecasts_beside_what_is_measured(digits: Study, unlabelled: Study) -> None:
+    assert views.checks(unlabelled) == {}  # no labels
+    assert views.checks(digits) == {}  # outside the theory
     means = np.zeros((2, 120))
     means[:, 0] = 1.5, -1.5
     X, y = nsd.Mixture(means, covariances=[1.0, 1.1], proportions=[0.5, 0.5]).sample(240, seed=0)
     found = study(data.Data("mixture", X, y))
-    curves = views.ridges(found)
-    assert curves is not None
-    assert (curves.n, curves.tests) == (180, 60)
+    checks = views.checks(found)
+    implicit, explicit = checks["implicit"], checks["explicit"]
+    assert (implicit.n, implicit.tests) == (180, 60)
     forecast = found.outlook.implicit
     assert forecast is not None
-    assert forecast.check is not None
-    np.testing.assert_array_equal(curves.ridge, forecast.ridge)
-    implicit, explicit = curves.networks["implicit"], curves.networks["explicit"]
-    np.testing.assert_allclose(implicit.predicted, explicit.predicted, atol=1e-3)  # they share the four numbers
-    p = implicit.measured / 100
-    np.testing.assert_allclose(implicit.half, 196 * np.sqrt(np.maximum(p * (1 - p), 1 / 60) / 60))
+    np.testing.assert_array_equal(implicit.ridge, forecast.ridge)
+    np.testing.assert_allclose(implicit.predicted, explicit.predicted, atol=1e-5)  # they share the four numbers
+    p = implicit.measured
+    np.testing.assert_allclose(implicit.error, np.sqrt(np.maximum(p * (1 - p), 1 / 60) / 60))

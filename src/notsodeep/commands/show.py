@@ -25,28 +25,23 @@ def show(
 
     content = _read(file)
     if {"match", "closeness"} <= content.keys():
-        if json:
-            emit(content)
-            return
         try:
-            found = describe(content)
+            parts = describe(content)
         except (LookupError, TypeError, ValueError, AttributeError) as error:
             raise InputError(f"file={str(file)!r} is damaged: what a match found is not whole ({error!r})") from None
-        say(*found)
-        return
-    model = model_from_dict(content, str(file))
-    layers = (model.activation,) if isinstance(model, DEQ | ConvDEQ) else model.activations
-    content = {**model.to_dict(), "text": str(model), "formulas": [str(layer) for layer in layers]}
-    if not isinstance(model, Explicit):
-        content["well_posed"] = bool(model.well_posed)
-        content["reason"] = model.well_posed.reason
+    else:
+        model = model_from_dict(content, str(file))
+        layers = (model.activation,) if isinstance(model, DEQ | ConvDEQ) else model.activations
+        content = {**model.to_dict(), "text": str(model), "formulas": [str(layer) for layer in layers]}
+        columns = ("layer", "Lipschitz", "E[φ]", "E[φ']", "E[φ²]")
+        parts = [str(model), table("activations at unit variance", columns, _rows(layers))]
+        if not isinstance(model, Explicit):
+            content |= {"well_posed": bool(model.well_posed), "reason": model.well_posed.reason}
+            parts += wrapped_reason(None, model.well_posed.reason)
     if json:
         emit(content)
-        return
-    say(str(model))
-    say(table("activations at unit variance", ("layer", "Lipschitz", "E[φ]", "E[φ']", "E[φ²]"), _rows(layers)))
-    if not isinstance(model, Explicit):
-        say(*wrapped_reason(None, model.well_posed.reason))
+    else:
+        say(*parts)
 
 
 def _read(file: Path) -> dict[str, Any]:

@@ -180,7 +180,7 @@ def _traces(axis: Any) -> list[dict[str, Any]]:
         elif isinstance(part, PolyCollection):
             for path in part.get_paths():
                 x, y = np.asarray(path.vertices).T
-                look = {"fill": "toself", "fillcolor": _faded(part.get_facecolor()[0], part.get_alpha())}
+                look = {"fill": "toself", "fillcolor": _color(part.get_facecolor()[0], part.get_alpha())}
                 add(part, {**_scatter(part, x, y), "line": {"width": 0}, "hoverinfo": "skip", **look})
         elif not isinstance(part, LineCollection):
             raise _unknown(part)
@@ -235,7 +235,7 @@ def _line(line: Any, label: str) -> dict[str, Any]:
 def _bars(container: Any) -> dict[str, Any]:
     boxes = [patch.get_bbox() for patch in container.patches]
     middle = [(box.x0 + box.x1) / 2 for box in boxes]
-    tints = [_faded(patch.get_facecolor(), None) for patch in container.patches]
+    tints = [_color(patch.get_facecolor(), None) for patch in container.patches]
     shape = {"base": [box.y0 for box in boxes], "width": [box.width for box in boxes], "marker": {"color": tints}}
     trace = _scatter(container, middle, [box.height for box in boxes])
     del trace["mode"]
@@ -250,19 +250,14 @@ def _steps(patch: Any) -> dict[str, Any]:
         values = np.maximum(values, low / 10)  # log axes cannot show zero
     trace = _scatter(patch, edges, values)
     if patch.get_fill():
-        look = {"fill": "tozeroy", "fillcolor": _faded(patch.get_facecolor(), patch.get_alpha())}
+        look = {"fill": "tozeroy", "fillcolor": _color(patch.get_facecolor(), patch.get_alpha())}
         return {**trace, "line": {"shape": "hv", "width": 0, "color": _color(patch.get_facecolor())}, **look}
     dash = _DASHES.get(patch.get_linestyle(), "dash" if isinstance(patch.get_linestyle(), tuple) else "solid")
     return {**trace, "line": {"shape": "hv", "color": _color(patch.get_edgecolor()), "width": 1.8, "dash": dash}}
 
 
-def _color(value: Any) -> str:
-    """The name of a colour of the style, or its hexadecimal form."""
-    return _faded(value, 1.0)
-
-
-def _faded(value: Any, alpha: float | None) -> str:
-    """The same colour with its own alpha or another one."""
+def _color(value: Any, alpha: float | None = 1.0) -> str:
+    """The name of a colour of the style, or its numbers; `alpha` None keeps its own."""
     from matplotlib.colors import to_hex, to_rgba
 
     red, green, blue, strength = to_rgba(value, alpha)

@@ -15,7 +15,7 @@ import gzip
 import hashlib
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from html import escape
@@ -162,10 +162,9 @@ def render(title: str, sections: Sequence[Section], lead: Sequence[Part] = ()) -
     for key, section in zip(anchors, sections, strict=True):
         heading, content = escape(section.title), "\n".join(map(_html, section.parts))
         body.append(f'<section aria-labelledby="{key}"><h2 id="{key}">{heading}</h2>\n{content}\n</section>')
-    parts = [*lead, *(part for one in sections for part in one.parts)]
     sources = [_asset("page.js")]
     scripts = f"<script>{sources[0]}</script>"
-    if any(isinstance(part, Plot) for part in _flat(parts)):
+    if any('<div class="plot"' in part for part in body):  # in text, quotes are escaped
         body.append("<noscript><p>The plots need JavaScript.</p></noscript>")
         sources.append(_plotly())
         scripts = f'<script type="text/plain" id="plotly">{_packed(sources[1])}</script>\n{scripts}'
@@ -205,14 +204,6 @@ def _html(part: Part) -> str:
             height = max((one.height for one in parts if isinstance(one, Plot)), default=0)
             level = (replace(one, height=height) if isinstance(one, Plot) else one for one in parts)
             return '<div class="row">' + "\n".join(map(_html, level)) + "</div>"
-
-
-def _flat(parts: Sequence[Part]) -> Iterator[Part]:
-    for part in parts:
-        if isinstance(part, Row):
-            yield from _flat(part.parts)
-        else:
-            yield part
 
 
 def _inline(text: str) -> str:

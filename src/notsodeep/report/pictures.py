@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from notsodeep.highdim.fitted import HeldOut
 from notsodeep.models import Explicit
 from notsodeep.one_layer import SphereMatch
 from notsodeep.report import views
@@ -102,15 +103,15 @@ def _wrap(formula: str) -> str:
 
 def _spectra(plt: Any, study: Study) -> Any:
     """Eigenvalues of the kernels, of the equivalent and of the limiting law, and any forecast of the accuracy."""
-    forecast = views.ridges(study)
-    widths = (1.35, 1) if forecast is None else (1.35, 1, 1)
+    forecasts = views.checks(study)
+    widths = (1.35, 1, 1) if forecasts else (1.35, 1)
     figure, axes = plt.subplots(
         1, len(widths), figsize=(4.85 * sum(widths), 4.4), layout="constrained", width_ratios=widths
     )
     _all_eigenvalues(axes[0], study)
     _largest(axes[1], views.largest(study))
-    if forecast is not None:
-        _forecast(axes[2], forecast)
+    if forecasts:
+        _forecast(axes[2], forecasts)
     return figure
 
 
@@ -156,23 +157,24 @@ def _largest(axis: Any, top: views.Largest) -> None:
     tell(axis, alt=alt, height=400)
 
 
-def _forecast(axis: Any, curves: views.Ridges) -> None:
-    """Theory as lines, exact kernels trained on the same samples as dots."""
+def _forecast(axis: Any, checks: dict[str, HeldOut]) -> None:
+    """Theory as lines, exact kernels trained on the same samples as dots with their 95 % intervals."""
     looks = {"implicit": {"lw": 5, "alpha": 0.4, "ms": 8}, "explicit": {"lw": 1.8, "ms": 5}}
     for name, look in looks.items():
-        part, tint = curves.networks[name], COLORS[name]
+        check, tint = checks[name], COLORS[name]
         line = {key: look[key] for key in look if key != "ms"}
-        (drawn,) = axis.plot(curves.ridge, part.predicted, color=tint, label=f"{name}, forecast", **line)
+        (drawn,) = axis.plot(check.ridge, 100 * check.predicted, color=tint, label=f"{name}, forecast", **line)
         tell(drawn, hover=f"{name}, forecast<br>ridge %{{x:.3g}}: %{{y:.2f}} %")
         alpha, marker = look.get("alpha", 1), "o" if name == "implicit" else "s"
         dots = {"fmt": marker, "ms": look["ms"], "alpha": alpha, "color": tint, "capsize": 2, "elinewidth": 1}
-        measured = axis.errorbar(curves.ridge, part.measured, part.half, label=f"{name}, measured", **dots)
+        accuracy, half = 100 * check.measured, 196 * check.error
+        measured = axis.errorbar(check.ridge, accuracy, half, label=f"{name}, measured", **dots)
         tell(measured, hover=f"{name}, measured<br>ridge %{{x:.3g}}: %{{y:.2f}} %")
     axis.set(xscale="log", xlabel="ridge", ylabel="accuracy [%]", title="Accuracy, before training")
     plain_log_ticks(axis.xaxis)
     axis.legend(loc="best", fontsize=9)
     alt = "Forecast and measured accuracy of kernel ridge classification with both kernels against the ridge"
-    tell(axis, alt=alt, caption=f"n = {curves.n}; measured on {curves.tests} held-out samples.", height=400)
+    tell(axis, alt=alt, caption=f"n = {check.n}; measured on {check.tests} held-out samples.", height=400)
 
 
 def _closeness(plt: Any, study: Study) -> Any:

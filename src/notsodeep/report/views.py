@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from notsodeep.activations import Activation
 from notsodeep.gaussian import moments
+from notsodeep.highdim.fitted import HeldOut
 from notsodeep.kinds import Kind
 from notsodeep.one_layer import SphereMatch
 from notsodeep.recursion import Recursion
@@ -214,34 +215,7 @@ def pairs(study: Study, count: int) -> EntryPairs:
     return EntryPairs(names, implicit, explicit, (float(low - margin), float(high + margin)))
 
 
-@dataclass(frozen=True)
-class Predictions:
-    """Accuracies in percent: the forecast, the exact kernel's, and half the 95 % interval of the latter."""
-
-    predicted: Array
-    measured: Array
-    half: Array
-
-
-@dataclass(frozen=True)
-class Ridges:
-    """Forecasts of kernel ridge classification from `n` samples, checked on `tests` others, at each ridge."""
-
-    ridge: Array
-    n: int
-    tests: int
-    networks: dict[str, Predictions]
-
-
-def ridges(study: Study) -> Ridges | None:
-    """Forecasts for both networks, or None where there are none."""
+def checks(study: Study) -> dict[str, HeldOut]:
+    """The forecast of each network beside what its exact kernel reaches; empty where there is no forecast."""
     both = {"implicit": study.outlook.implicit, "explicit": study.outlook.explicit}
-    checks = {name: one.check for name, one in both.items() if one is not None and one.check is not None}
-    if not checks:
-        return None
-    one = checks["implicit"]
-    networks = {
-        name: Predictions(100 * check.predicted, 100 * check.measured, 196 * check.error)
-        for name, check in checks.items()
-    }
-    return Ridges(one.ridge, one.n, one.tests, networks)
+    return {name: one.check for name, one in both.items() if one is not None and one.check is not None}

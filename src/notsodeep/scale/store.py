@@ -131,8 +131,7 @@ class TileStore:
 
         if _many(shape, tile):
             raise InputError(f"tile={tile[0]} makes more than {_MOST:,} files; pass a larger tile")
-        for package in ("filelock", "google_crc32c"):
-            need(package)
+        need("filelock"), need("google_crc32c")  # a missing extra is reported before the work
         if (directory / "zarr.json").exists():
             opened()
         elif directory.is_dir() and (foreign := [name for name in sorted(os.listdir(directory)) if not ours(name)]):
