@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
+import pytest
 from tests.command_line import Run
 
 import notsodeep as nsd
@@ -15,3 +17,20 @@ def test_show(run: Run, tmp_path: Path) -> None:
     assert "DEQ(tanh(x), recurrent=0.3, input=0.8, bias=0)" in result.out
     assert "a finite network may have no unique equilibrium" in " ".join(result.out.split())
     assert run("show", path, "--json").json["well_posed"] is False
+
+
+def test_show_of_a_single_layer(run: Run, tmp_path: Path) -> None:
+    """``match.json`` holds what the command printed."""
+    pytest.importorskip("matplotlib"), pytest.importorskip("plotly")
+    words = ("--on", "sphere", "--kinks", 3, "--data", "digits", "--limit", 60)
+    printed = run("match", *words, "--report", tmp_path / "out")
+    file = tmp_path / "out" / "match.json"
+    assert "relative distance" in printed.out
+    assert printed.out.startswith(run("show", file).out)
+    content = run("show", file, "--json").json
+    assert content["on"] == "sphere"
+    del content["network"]["activations"]
+    file.write_text(json.dumps(content), encoding="utf-8")
+    result = run("show", file)
+    assert result.code == 2
+    assert "is damaged: what a match found is not whole" in result.err

@@ -17,7 +17,7 @@ from tests.browser import in_a_browser, open_browser, wait
 import notsodeep as nsd
 from notsodeep import data
 from notsodeep.report import pictures
-from notsodeep.report.match_page import match_page, snippet
+from notsodeep.report.match_page import equations, match_page, snippet
 from notsodeep.study import Comparison, Study, Trained, designs
 
 PLOTS = 17  # three activations, heat maps, clouds of pairs, of the single layer and of training, two spectra
@@ -60,6 +60,13 @@ def test_what_the_page_tells(page: Path, small: Study) -> None:
         assert words in text
     assert "is small, so only the large eigenvalues follow it" not in text  # p/n = 64/120
     assert len(text) < 3_000_000
+
+
+def test_layers_are_numbered_beyond_nine() -> None:
+    lines = equations(nsd.Explicit(["relu"] * 10 + ["tanh"])).splitlines()
+    assert lines[0] == "x⁽¹⁾ = σ₁(W₁ x) / √m"
+    assert lines[10:13] == ["x⁽¹¹⁾ = σ₁₁(W₁₁ x⁽¹⁰⁾) / √m", "f(x) = aᵀ x⁽¹¹⁾", ""]
+    assert lines[-1] == "σ₁₁(x) = tanh(x)"
 
 
 def test_few_features_are_told(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from notsodeep.commands import options
-from notsodeep.commands.console import emit, progress, say, say_lines, table, wrapped, wrapped_reason
+from notsodeep.commands.console import emit, progress, say, table, wrapped, wrapped_reason
 from notsodeep.errors import InputError, choice
 
 _REPORT_HELP = (
@@ -92,10 +92,8 @@ def match(
     if json:
         emit({**content, "report": str(report) if report else None})
         return
-    if sphere:
-        _describe_single(found, content["data"], loaded)
-    else:
-        say(*describe(content, loaded.notes if loaded else ()))
+    notes = loaded.notes if loaded else ()
+    say(*(describe_single(found, content["data"], notes) if sphere else describe(content, notes)))
     if report is not None:
         _say_report(written, "one_layer" if sphere else "closeness")
 
@@ -107,17 +105,15 @@ def _say_report(written: Any, picture: str) -> None:
     say(f"network    {folder / 'network.json'}")
 
 
-def _describe_single(found: Any, facts: Mapping[str, Any] | None, loaded: Any) -> None:
-    """The single layer, and how far it is off on the rows of the data."""
-    say(*(line for text in str(found).splitlines() for line in wrapped(None, text)))
+def describe_single(found: Any, facts: Mapping[str, Any] | None, notes: Sequence[str] = ()) -> list[str]:
+    """The single layer, and how far it is off on the rows of the data, as lines to print."""
+    lines = [line for text in str(found).splitlines() for line in wrapped(None, text)]
     if facts:
-        distance = f"kernels differ by {facts['distance']:.1e} in the spectral norm, relatively"
-        say_lines(
-            [
-                ("data", f"{facts['name']}, {facts['samples']} rows: {distance}"),
-                *options.rows_line(loaded, facts["rows"]),
-            ]
-        )
+        distance = f"relative distance {facts['distance']:.1e} of the kernels, in spectral norm"
+        lines += wrapped("data", f"{facts['name']}, {facts['samples']} rows: {distance}")
+        lines += [line for note in notes for line in wrapped("", note)]
+        lines += wrapped("rows", facts["rows"])
+    return lines
 
 
 def _percent(share: float) -> str:

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from notsodeep.commands.console import emit, number, say, table, wrapped_reason
-from notsodeep.commands.match import describe
+from notsodeep.commands.match import describe, describe_single
 from notsodeep.commands.options import Json
 from notsodeep.errors import InputError
 
 if TYPE_CHECKING:
     from notsodeep.activations import Activation
+    from notsodeep.one_layer import SphereMatch
 
 
 def show(
@@ -24,9 +25,9 @@ def show(
     from notsodeep.models import DEQ, ConvDEQ, Explicit, model_from_dict
 
     content = _read(file)
-    if {"match", "closeness"} <= content.keys():
+    if {"match", "closeness"} <= content.keys() or content.get("on") == "sphere":
         try:
-            parts = describe(content)
+            parts = describe(content) if "match" in content else describe_single(_single(content), content["data"])
         except (LookupError, TypeError, ValueError, AttributeError) as error:
             raise InputError(f"file={str(file)!r} is damaged: what a match found is not whole ({error!r})") from None
     else:
@@ -42,6 +43,17 @@ def show(
         emit(content)
     else:
         say(*parts)
+
+
+def _single(content: dict[str, Any]) -> SphereMatch:
+    """The single layer that ``match.json`` describes."""
+    from notsodeep.models import model_from_dict
+    from notsodeep.one_layer import SphereMatch
+
+    names = ("family", "kind", "tau0", "distance", "fourth", "why")
+    models = {"network": content["network"], "reference": content["model"]}
+    built = {name: model_from_dict(described, name) for name, described in models.items()}
+    return SphereMatch(**built, **{name: content[name] for name in names})
 
 
 def _read(file: Path) -> dict[str, Any]:

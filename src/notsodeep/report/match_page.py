@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from notsodeep.models import DEQ
+from notsodeep.models import DEQ, Explicit
 from notsodeep.one_layer import SphereMatch
 from notsodeep.report import views
 from notsodeep.report.page import Code, Facts, Part, Plot, Prose, Row, Section, Table, plain, render
@@ -18,7 +18,7 @@ from notsodeep.study import Comparison, Designs, Outlook, Study, closer_network
 from notsodeep.study.kernels import explicit_kind
 from notsodeep.text import printable
 
-__all__ = ["match_page", "one_layer_section", "quoted", "snippet", "use_code", "use_section"]
+__all__ = ["equations", "match_page", "one_layer_section", "quoted", "snippet", "use_code", "use_section"]
 
 _MEANING = {
     "c1": "linear part of the kernel",
@@ -55,7 +55,7 @@ def match_page(
     content = study.to_dict()
     sections = [
         _implicit(study),
-        _explicit(study, content, plots["activations"]),
+        _explicit(study, plots["activations"]),
         _closeness(study, content, plots["closeness"]),
         one_layer_section(both.single, Table(both.columns, both.rows, f"{both.setting}."), plots["one_layer"]),
         _spectra(study, plots["spectra"]),
@@ -130,13 +130,18 @@ def _implicit(study: Study) -> Section:
     )
 
 
-def _explicit(study: Study, content: Mapping[str, Any], plots: Sequence[Plot]) -> Section:
-    found = study.match
-    numbers = [views.subscript(k) for k in range(1, study.network.depth + 1)]
+def equations(network: Explicit) -> str:
+    """The layers of an explicit network, then their activations."""
+    numbers = [views.subscript(k) for k in range(1, network.depth + 1)]
     raised = str.maketrans("₀₁₂₃₄₅₆₇₈₉", "⁰¹²³⁴⁵⁶⁷⁸⁹")
     states = ["x", *(f"x⁽{k.translate(raised)}⁾" for k in numbers)]
     layers = [f"{y} = σ{k}(W{k} {x}) / √m" for k, (x, y) in zip(numbers, pairwise(states), strict=True)]
-    formulas = [f"σ{k}(x) = {text}" for k, text in zip(numbers, content["formulas"], strict=True)]
+    formulas = [f"σ{k}(x) = {phi}" for k, phi in zip(numbers, network.activations, strict=True)]
+    return "\n".join([*layers, f"f(x) = aᵀ {states[-1]}", "", *formulas])
+
+
+def _explicit(study: Study, plots: Sequence[Plot]) -> Section:
+    found = study.match
     verdict = (
         "The match is **exact in these numbers**: all four agree"
         if found.exact
@@ -150,7 +155,7 @@ def _explicit(study: Study, content: Mapping[str, Any], plots: Sequence[Plot]) -
     return Section(
         "The explicit network designed for it",
         [
-            Code("\n".join([*layers, f"f(x) = aᵀ {states[-1]}", "", *formulas])),
+            Code(equations(study.network)),
             Row(plots),
             Prose(
                 "In grey, the Gaussian density of the numbers each activation sees.\n\n"
