@@ -109,7 +109,7 @@ def _spectra(plt: Any, study: Study) -> Any:
         1, len(widths), figsize=(4.85 * sum(widths), 4.4), layout="constrained", width_ratios=widths
     )
     _all_eigenvalues(axes[0], study)
-    _largest(axes[1], views.largest(study))
+    _largest(axes[1], *views.eigenvalues(study))
     if forecasts:
         _forecast(axes[2], forecasts)
     return figure
@@ -140,15 +140,15 @@ def _all_eigenvalues(axis: Any, study: Study) -> None:
     tell(axis, alt=alt, caption=f"{views.few_features(study) or f'p/n = {p / n:.2g}'}.", height=400)
 
 
-def _largest(axis: Any, top: views.Largest) -> None:
-    ranks = np.arange(1, len(top.implicit) + 1)
+def _largest(axis: Any, implicit: views.Array, explicit: views.Array, equivalent: views.Array, count: int = 30) -> None:
+    ranks = np.arange(1, len(implicit) + 1)[:count]
     series = {
-        "implicit": (top.implicit, {"marker": "o", "ms": 7, "color": COLORS["implicit"], "alpha": 0.45}),
-        "explicit, matched": (top.explicit, {"marker": "+", "ms": 8, "mew": 1.6, "color": COLORS["explicit"]}),
-        "equivalent": (top.equivalent, {"marker": "_", "ms": 9, "mew": 1.8, "color": COLORS["theory"]}),
+        "implicit": (implicit, {"marker": "o", "ms": 7, "color": COLORS["implicit"], "alpha": 0.45}),
+        "explicit, matched": (explicit, {"marker": "+", "ms": 8, "mew": 1.6, "color": COLORS["explicit"]}),
+        "equivalent": (equivalent, {"marker": "_", "ms": 9, "mew": 1.8, "color": COLORS["theory"]}),
     }
     for name, (values, look) in series.items():
-        (marks,) = axis.plot(ranks, values, ls="none", label=name, **look)
+        (marks,) = axis.plot(ranks, values[::-1][:count], ls="none", label=name, **look)
         tell(marks, hover=f"{name}<br>number %{{x}}: %{{y:.5g}}")
     axis.set(yscale="log", xlabel="rank", ylabel="eigenvalue", title=f"The {len(ranks)} largest")
     plain_log_ticks(axis.yaxis)

@@ -122,7 +122,7 @@ class Histogram:
 
 def histogram(study: Study, bins: int = 55) -> Histogram:
     """All eigenvalues, in bins of equal ratio."""
-    exact, matched, equivalent = _eigenvalues(study)
+    exact, matched, equivalent = eigenvalues(study)
     low, high = float(min(exact[0], equivalent[0])), float(max(exact[-1], equivalent[-1]))
     low = max(low, 1e-4 * high)  # leave out zero eigenvalues, which are rounding noise on a log axis
     edges = np.geomspace(low / 1.1, high * 1.1, bins + 1)
@@ -131,21 +131,8 @@ def histogram(study: Study, bins: int = 55) -> Histogram:
     return Histogram(edges, implicit, explicit, limit, np.asarray(study.spectrum.outliers), len(exact))
 
 
-@dataclass(frozen=True)
-class Largest:
-    """The largest eigenvalues, descending."""
-
-    implicit: Array
-    explicit: Array
-    equivalent: Array
-
-
-def largest(study: Study, count: int = 30) -> Largest:
-    """The first few of each kernel, and of the high-dimensional equivalent."""
-    return Largest(*(values[::-1][:count] for values in _eigenvalues(study)))
-
-
-def _eigenvalues(study: Study) -> tuple[Array, Array, Array]:
+def eigenvalues(study: Study) -> tuple[Array, Array, Array]:
+    """Of the implicit kernel, of the matched one and of the high-dimensional equivalent, ascending."""
     return study.eigenvalues, study.matched_eigenvalues, np.sort(study.equivalent_eigenvalues)
 
 
