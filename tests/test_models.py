@@ -1,4 +1,7 @@
-"""Models: immutable, comparable, printable, validated descriptions that survive a file."""
+"""Models: immutable, comparable, printable, validated descriptions that survive a file.
+
+Also covers: descriptions.py, well_posedness.py.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import notsodeep as nsd
-from notsodeep.models import model_from_dict
+from notsodeep.descriptions import model_from_dict
 
 RELU = nsd.DEQ("relu", recurrent=0.2, input=0.8)
 MODELS = [

@@ -15,8 +15,8 @@ from numpy.polynomial.hermite_e import hermegauss
 
 import notsodeep as nsd
 from notsodeep import data
+from notsodeep.descriptions import model_from_dict
 from notsodeep.hermite import HermiteSeries
-from notsodeep.models import model_from_dict
 from notsodeep.one_layer import _Ruler
 
 DEQS = {

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from notsodeep.activations import Activation, activation, activation_names
     from notsodeep.cells import DeepDEQ, Layer
     from notsodeep.convergence import ConvergenceWarning
+    from notsodeep.descriptions import load_model
     from notsodeep.errors import AssumptionWarning, InputError, MissingExtraError, NotConvergedError, UnknownOptionError
     from notsodeep.gaussian import Moments, hermite_coefficients, moments
     from notsodeep.highdim import (
@@ -32,7 +33,8 @@ if TYPE_CHECKING:
         spectrum,
     )
     from notsodeep.matching import Match, SphereMatch, match
-    from notsodeep.models import DEQ, Condition, ConvDEQ, Explicit, Verdict, load_model
+    from notsodeep.models import DEQ, ConvDEQ, Explicit
+    from notsodeep.well_posedness import Condition, Verdict
 
 __all__ = [
     "DEQ",
@@ -81,12 +83,14 @@ _ROOMS = {
     "activations": "Activation activation activation_names",
     "cells": "DeepDEQ Layer",
     "convergence": "ConvergenceWarning",
+    "descriptions": "load_model",
     "errors": "AssumptionWarning InputError MissingExtraError NotConvergedError UnknownOptionError",
     "gaussian": "Moments hermite_coefficients moments",
     "highdim": "CellCoefficients DEQCoefficients Equivalent ExplicitCoefficients Forecast FourNumbers Mixture Spectrum "
     "Statistics coefficients equivalent estimate_statistics forecast load_mixture spectrum",
     "matching": "Match SphereMatch match",
-    "models": "DEQ Condition ConvDEQ Explicit Verdict load_model",
+    "models": "DEQ ConvDEQ Explicit",
+    "well_posedness": "Condition Verdict",
 }
 _PLACES = {name: room for room, names in _ROOMS.items() for name in names.split()}
 

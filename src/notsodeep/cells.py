@@ -11,18 +11,12 @@ from scipy.optimize import brentq
 
 from notsodeep.activations import Activation, PiecewiseLinear, moderate
 from notsodeep.checks import InputError, positive, real
+from notsodeep.descriptions import Description, described_activations, register
 from notsodeep.display import card
 from notsodeep.gaussian import moments
-from notsodeep.models import (
-    Condition,
-    Description,
-    KernelMethods,
-    Verdict,
-    described_activations,
-    register,
-    require_infinite_width,
-)
+from notsodeep.models import KernelMethods, require_infinite_width
 from notsodeep.recursion import Layer, Recursion
+from notsodeep.well_posedness import Condition, Verdict
 
 __all__ = ["DeepDEQ", "Layer"]
 

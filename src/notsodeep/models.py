@@ -2,107 +2,24 @@
 
 from __future__ import annotations
 
-import json
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import groupby
-from pathlib import Path
 from typing import Any, ClassVar, cast
 
 from scipy.optimize import brentq
 
-from notsodeep import files
-from notsodeep.activations import Activation, moderate
-from notsodeep.checks import InputError, choice, count, nonnegative, positive, real
+from notsodeep.activations import Activation
+from notsodeep.checks import InputError, choice, count, nonnegative, positive
+from notsodeep.descriptions import Description, load_model, register
 from notsodeep.display import card
 from notsodeep.gaussian import moments, slope_power_supremum
 from notsodeep.kinds import Kind
-from notsodeep.reading import json_file
 from notsodeep.recursion import ActivationLike, Layer, Recursion, varying
+from notsodeep.well_posedness import Condition, Verdict, verdict_on
 
-__all__ = [
-    "DEQ",
-    "Condition",
-    "ConvDEQ",
-    "Description",
-    "Explicit",
-    "KernelMethods",
-    "Verdict",
-    "load_model",
-    "register",
-]
-
-_MOST_LAYERS = 1000  # of a description
-_MOST_COEFFICIENTS = 1 << 16  # of all its layers together
-_MARGIN = 1e-4  # below the limit of well-posedness, near which kernels grow like the inverse of the distance
-
-
-@dataclass(frozen=True)
-class Condition:
-    """One inequality ``value < 1`` with its margin ``1 − value``."""
-
-    name: str
-    value: float
-
-    @property
-    def margin(self) -> float:
-        return 1.0 - self.value
-
-    @property
-    def holds(self) -> bool:
-        return self.value < 1.0
-
-    def __bool__(self) -> bool:
-        return self.holds
-
-    def __str__(self) -> str:
-        relation = "<" if self.holds else "≥"
-        return f"{self.name} = {self.value:.6g} {relation} 1 (margin {self.margin:+.6g})"
-
-    def _repr_html_(self) -> str:
-        return card("Condition", verdict=(self.holds, str(self)))
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """Whether a DEQ has a unique equilibrium, and why.
-
-    Attributes
-    ----------
-    finite_width : Condition
-        4 σ_a² L² < 1: well-posed with high probability at finite width, because
-        ‖A‖ ≈ 2√m [Ling24, Asm. 2.4]. The truth value of the verdict.
-    infinite_width : Condition
-        σ_a² sup_τ E[φ'(τξ)²] < 1: the infinite-width kernels exist [FK20, Thm 2].
-    """
-
-    finite_width: Condition
-    infinite_width: Condition
-
-    def __bool__(self) -> bool:
-        return self.finite_width.holds
-
-    @property
-    def reason(self) -> str:
-        return f"{self.summary}: {self.finite_width}; {self.infinite_width}"
-
-    @property
-    def summary(self) -> str:
-        """The answer in a few words."""
-        if self.finite_width.holds:
-            return "well-posed at finite and infinite width"
-        if self.infinite_width.holds:
-            return "kernels exist at infinite width, but a finite network may have no unique equilibrium"
-        return "not well-posed, not even at infinite width"
-
-    def __str__(self) -> str:
-        return self.reason
-
-    def _repr_html_(self) -> str:
-        conditions = {"finite width": self.finite_width, "infinite width": self.infinite_width}
-        rows = [(where, f"{one.name} = {one.value:.6g}", f"{one.margin:+.6g}") for where, one in conditions.items()]
-        return card("Verdict", rows, header=("", "below 1", "margin"), verdict=(bool(self), self.summary))
+__all__ = ["DEQ", "Condition", "ConvDEQ", "Explicit", "KernelMethods", "Verdict", "load_model"]
 
 
 class KernelMethods:
@@ -130,28 +47,6 @@ class KernelMethods:
         from notsodeep.kernels.sphere import on_sphere
 
         return on_sphere(cast("DEQ | Explicit", self), kind, norm, depth)
-
-
-class Description:
-    """Shared by the dataclasses below: dictionaries and JSON files."""
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return a JSON-ready description."""
-        values = {f.name: getattr(self, f.name) for f in fields(self)}  # type: ignore[arg-type]
-        return {"model": type(self).__name__, **{k: _plain(v) for k, v in values.items()}}
-
-    def save(self, path: str | Path) -> Path:
-        """Write the description as a small JSON file; :func:`load_model` reads it back."""
-        text = json.dumps(self.to_dict(), indent=2) + "\n"  # serialise before touching the disk
-        return files.write(path, text)
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, Activation):
-        return value.to_dict()
-    if isinstance(value, tuple):
-        return [_plain(entry) for entry in value]
-    return value
 
 
 @dataclass(frozen=True)
@@ -200,7 +95,7 @@ class DEQ(KernelMethods, Description):
     @property
     def well_posed(self) -> Verdict:
         """The finite- and infinite-width conditions with their margins."""
-        return _verdict(self.activation, self.recurrent)
+        return verdict_on(self.activation, self.recurrent)
 
     def recursion(self, depth: int | None = None) -> Recursion:
         """The equilibrium, or the iterate after `depth` layers from Λ⁰ = x·y [FK20, Thm 1]."""
@@ -409,7 +304,7 @@ class ConvDEQ(Description):
     @property
     def well_posed(self) -> Verdict:
         """The finite- and infinite-width conditions with their margins."""
-        return _verdict(self.activation, self.recurrent)
+        return verdict_on(self.activation, self.recurrent)
 
     def kernel(self, images: Any, other: Any = None, kind: str | Sequence[str] = "ck", **options: Any) -> Any:
         """Exact infinite-width kernel; see :func:`notsodeep.kernels.conv.kernel`."""
@@ -440,66 +335,6 @@ def _variances(model: DEQ | ConvDEQ) -> list[tuple[str, str]]:
     return [("recurrent, σ_a²", f"{model.recurrent:.6g}"), ("input, σ_b²", f"{model.input:.6g}")]
 
 
-def load_model(path: str | Path) -> Any:
-    """Read a model written by ``model.save(path)`` (JSON, no code is executed)."""
-    try:
-        content = json_file(path)
-    except FileNotFoundError:
-        raise InputError(f"path={str(path)!r} does not exist") from None
-    except (OSError, ValueError) as error:
-        raise InputError(f"path={str(path)!r} is not a readable model file: {error}") from None
-    return model_from_dict(content, str(path))
-
-
-def model_from_dict(content: Any, origin: str = "description") -> Any:
-    """Rebuild a model from ``model.to_dict()``."""
-    from notsodeep import cells  # noqa: F401, which registers its model
-
-    name = content.get("model") if isinstance(content, Mapping) else None
-    if not isinstance(name, str) or name not in _MODELS:
-        raise InputError(
-            f'{origin} does not describe a model of notsodeep (expected "model": one of {", ".join(_MODELS)})'
-        )
-    parts = {key: value for key, value in content.items() if key != "model"}
-    try:
-        if "activation" in parts:
-            parts["activation"] = Activation.from_dict(parts["activation"])
-        if "activations" in parts:
-            parts["activations"] = _layers(parts["activations"])
-        for key in ("recurrent", "input", "bias"):
-            value = parts.get(key, [])
-            for number in value[: _MOST_LAYERS + 1] if isinstance(value, list) else [value]:
-                moderate(real(number, key), key)
-        return _MODELS[name](**parts)
-    except (TypeError, AttributeError, ValueError) as error:
-        raise InputError(f"{origin} is damaged: {error}") from None
-
-
-def _layers(descriptions: Any) -> list[Activation]:
-    """The layers of an explicit network; their number is limited, so that a file cannot ask for endless work."""
-    if not isinstance(descriptions, list | tuple):
-        raise InputError(f"activations={descriptions!r} must be a list")
-    if len(descriptions) > _MOST_LAYERS:
-        raise InputError(f"activations has {len(descriptions)} entries; at most {_MOST_LAYERS} are possible")
-    return described_activations(descriptions)
-
-
-def described_activations(descriptions: Sequence[Any]) -> list[Activation]:
-    """Activations from a file; Hermite series that are long together are refused, each takes seconds to tabulate."""
-    lengths = [len(one.get("coefficients", ())) for one in descriptions if isinstance(one, Mapping)]
-    if len(lengths) > 1 and sum(lengths) > _MOST_COEFFICIENTS:
-        raise InputError(f"its layers have {sum(lengths)} coefficients; at most {_MOST_COEFFICIENTS} are possible")
-    return [Activation.from_dict(one) for one in descriptions]
-
-
-_MODELS: dict[str, Callable[..., Any]] = {"DEQ": DEQ, "Explicit": Explicit, "ConvDEQ": ConvDEQ}
-
-
-def register(name: str, build: Callable[..., Any]) -> None:
-    """Register another kind of model for descriptions; `build` takes the entries of the description."""
-    _MODELS[name] = build
-
-
 def require_infinite_width(model: Any) -> None:
     """Raise unless the infinite-width kernels exist."""
     condition = model.well_posed.infinite_width
@@ -514,22 +349,9 @@ def require_infinite_width(model: Any) -> None:
     raise InputError(f"{model} is not well-posed: {condition}; use smaller recurrent variances")
 
 
-def largest_recurrent(phi: Activation) -> float:
-    """The largest σ_a² to be learned: a little below 1/sup E[φ'²], where kernels cease to exist."""
-    return (1 - _MARGIN) / slope_power_supremum(phi)
-
-
 def replace_activation(model: DEQ, phi: Activation) -> DEQ:
     """Return `model` with another activation."""
     return DEQ(phi, model.recurrent, model.input, model.bias)
-
-
-# covers: [Ling24] Asm. 2.4; [FK20] Lemma 1; [Ling23] Lemma 1
-def _verdict(phi: Activation, recurrent: float) -> Verdict:
-    return Verdict(
-        Condition("4·recurrent·L²", 4 * recurrent * phi.lipschitz**2),
-        Condition("recurrent·sup E[φ'²]", recurrent * slope_power_supremum(phi)),
-    )
 
 
 # covers: [Ling24] Eq. (10); [Ling24] Asm. 3.1; [Ling24] Rem. 3.2
@@ -559,3 +381,7 @@ def _fixed_variance(model: DEQ, drive: float, centered: bool) -> float:
 def _set(instance: Any, **values: Any) -> None:
     for name, value in values.items():
         object.__setattr__(instance, name, value)  # the dataclasses are frozen
+
+
+for _kind in (DEQ, Explicit, ConvDEQ):
+    register(_kind.__name__, _kind)

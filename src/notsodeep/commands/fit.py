@@ -48,9 +48,10 @@ def fit(
     json: options.Json = False,
 ) -> None:
     """Fit a kernel machine and write it to a file."""
+    from notsodeep.descriptions import load_model
     from notsodeep.learn import DEQKernelClassifier, DEQKernelRegressor
     from notsodeep.learn.persistence import save
-    from notsodeep.models import DEQ, load_model
+    from notsodeep.models import DEQ
     from notsodeep.solvers.shorthand import solver_with
 
     choice(task, TASKS, "task")

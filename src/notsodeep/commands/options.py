@@ -84,7 +84,8 @@ def described(
     old: Path | None = None,
 ) -> Any:
     """The model that the options describe."""
-    from notsodeep.models import DEQ, load_model
+    from notsodeep.descriptions import load_model
+    from notsodeep.models import DEQ
 
     if old is not None:
         warn_deprecated("--model is now --cell; the old name goes with the next release")

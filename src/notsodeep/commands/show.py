@@ -22,7 +22,8 @@ def show(
     json: Json = False,
 ) -> None:
     """Print the model, or the match, that a JSON file describes."""
-    from notsodeep.models import DEQ, ConvDEQ, Explicit, model_from_dict
+    from notsodeep.descriptions import model_from_dict
+    from notsodeep.models import DEQ, ConvDEQ, Explicit
 
     content = _read(file)
     if {"match", "closeness"} <= content.keys() or content.get("on") == "sphere":
@@ -47,7 +48,7 @@ def show(
 
 def _single(content: dict[str, Any]) -> SphereMatch:
     """The single layer that ``match.json`` describes."""
-    from notsodeep.models import model_from_dict
+    from notsodeep.descriptions import model_from_dict
     from notsodeep.one_layer import SphereMatch
 
     names = ("family", "kind", "tau0", "distance", "fourth", "why")

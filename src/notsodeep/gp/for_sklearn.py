@@ -10,8 +10,9 @@ from sklearn.gaussian_process.kernels import Hyperparameter, Kernel
 
 from notsodeep.checks import InputError
 from notsodeep.extras import need
-from notsodeep.models import DEQ, largest_recurrent
+from notsodeep.models import DEQ
 from notsodeep.recursion import ActivationLike
+from notsodeep.well_posedness import largest_recurrent
 
 __all__ = ["SklearnDEQKernel"]
 

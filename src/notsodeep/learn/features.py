@@ -16,6 +16,7 @@ from notsodeep.activations import Activation, HermiteSeries
 from notsodeep.checks import InputError, choice, count, positive, seeded, warn_convergence
 from notsodeep.data.preparation import Preparation
 from notsodeep.deprecation import old_parameters
+from notsodeep.descriptions import model_from_dict
 from notsodeep.kernels.matrices import precision_of
 from notsodeep.kernels.parabolas import evaluate
 from notsodeep.learn import persistence
@@ -23,7 +24,7 @@ from notsodeep.learn.base import prepared_state, restore_preparation
 from notsodeep.learn.persistence import numbers_of
 from notsodeep.learn.preprocessing import FloatTransformer
 from notsodeep.matching import Match, SphereMatch, match
-from notsodeep.models import DEQ, Explicit, model_from_dict
+from notsodeep.models import DEQ, Explicit
 
 __all__ = ["DEQFeatures"]
 

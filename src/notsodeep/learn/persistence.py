@@ -20,7 +20,8 @@ from notsodeep import files
 from notsodeep.activations import Activation, activation, activation_names, moderate
 from notsodeep.cells import DeepDEQ
 from notsodeep.checks import InputError, choice, count, matrix, nonnegative, positive, seeded, warn_ignored
-from notsodeep.models import DEQ, Explicit, model_from_dict
+from notsodeep.descriptions import model_from_dict
+from notsodeep.models import DEQ, Explicit
 from notsodeep.reading import Npz, json_text
 from notsodeep.solvers import Solver
 from notsodeep.solvers.preconditioners import PRECONDITIONERS

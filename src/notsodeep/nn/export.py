@@ -16,7 +16,8 @@ import torch
 from notsodeep import files
 from notsodeep.cells import DeepDEQ
 from notsodeep.checks import InputError, choice, count, warn_convergence
-from notsodeep.models import DEQ, Explicit, model_from_dict
+from notsodeep.descriptions import model_from_dict
+from notsodeep.models import DEQ, Explicit
 from notsodeep.nn.layers import CellLayer
 from notsodeep.nn.networks import DEQNet, ExplicitNet
 from notsodeep.nn.sequential import described_layers, layers_from

@@ -9,9 +9,10 @@ import torch
 from torch import Tensor, nn
 
 from notsodeep.checks import InputError, choice
-from notsodeep.models import DEQ, largest_recurrent
+from notsodeep.models import DEQ
 from notsodeep.nn.tensor_kernels import kernel
 from notsodeep.recursion import ActivationLike
+from notsodeep.well_posedness import largest_recurrent
 
 __all__ = ["DEQKernel"]
 

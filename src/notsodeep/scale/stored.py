@@ -9,9 +9,10 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from notsodeep.checks import InputError
+from notsodeep.descriptions import model_from_dict
 from notsodeep.extras import need
 from notsodeep.kernels.matrices import KernelMatrix, precision_of
-from notsodeep.models import DEQ, ConvDEQ, Explicit, model_from_dict
+from notsodeep.models import DEQ, ConvDEQ, Explicit
 from notsodeep.progress import Progress
 from notsodeep.scale.store import TileStore
 
