@@ -126,7 +126,8 @@ class KernelClassifier(ClassifierMixin, KernelMachine):  # type: ignore[misc]
 
     def predict(self, X: Any) -> Array:
         """Predict the label with the largest score."""
-        return self.classes_[np.argmax(by_class(self._scores(X)), axis=1)]
+        scores = by_class(self._scores(X))  # an estimator that is not fitted says so here
+        return self.classes_[np.argmax(scores, axis=1)]
 
     def predict_proba(self, X: Any) -> Array:
         """softmax(score/temperature), shape (m, K).
