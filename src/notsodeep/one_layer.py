@@ -56,7 +56,7 @@ _FREE = 8  # orders whose signs are chosen one by one
 
 @dataclass(frozen=True)
 class Design:
-    """An activation whose single layer has the kernel, how far it is off, and what finite networks feel.
+    """An activation whose single layer has the kernel, how far it is off, and what matters at finite width.
 
     Attributes
     ----------

@@ -168,7 +168,7 @@ def test_what_got_slower(checkout: Path, capfd: pytest.CaptureFixture[str]) -> N
 @pytest.mark.parametrize("content", ["", "3", "[1]", '{"rows": []}', '[{"name": "x", "rows": [4]}]'])
 def test_an_earlier_run_that_is_none(checkout: Path, content: str) -> None:
     (checkout / "old.json").write_text(content)
-    with pytest.raises(ValueError, match="is no result of `notsodeep bench --json`"):
+    with pytest.raises(ValueError, match="is not a result of `notsodeep bench --json`"):
         command.bench(compare=checkout / "old.json")
 
 

@@ -105,7 +105,7 @@ def test_regression(run: Run, tmp_path: Path) -> None:
         (("--ridge", "much"), "must be a number"),
         (("--activation", "rellu"), "did you mean 'relu'"),
         (("--test-share", "1"), "must lie between 0 and 1"),
-        (("--task", "regress"), "labels that are no numbers"),
+        (("--task", "regress"), "labels that are not numbers"),
     ],
 )
 def test_bad_options(run: Run, file: Path, tmp_path: Path, arguments: tuple[Any, ...], message: str) -> None:

@@ -194,7 +194,7 @@ def test_what_comes_into_a_report_during_the_work_is_kept(
     monkeypatch.setattr(pictures, "draw", lambda *_: (folder / "thesis.tex").write_text("mine") and plots)
     result = run("match", "--data", small, "--report", folder, "--no-train")
     assert result.code == 2
-    assert "holds files that are not a report ('thesis.tex' for one)" in result.err
+    assert "holds files that are not a report (such as 'thesis.tex')" in result.err
     assert [path.name for path in folder.iterdir()] == ["thesis.tex"]
     assert [path.name for path in tmp_path.iterdir()] == ["report"]
 

@@ -33,4 +33,4 @@ def test_show_of_a_single_layer(run: Run, tmp_path: Path) -> None:
     file.write_text(json.dumps(content), encoding="utf-8")
     result = run("show", file)
     assert result.code == 2
-    assert "is damaged: what a match found is not whole" in result.err
+    assert "is damaged: its match is incomplete" in result.err

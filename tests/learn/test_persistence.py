@@ -185,7 +185,7 @@ def test_arrays_of_another_type_or_size_are_refused(saved: Path) -> None:
     content = dict(np.load(saved))
     for name in ("array.dual_coef", "array.X_fit"):
         np.savez(saved, **{**content, name: content[name].view(np.int64)})
-        with pytest.raises(nsd.InputError, match="not those of its header"):
+        with pytest.raises(nsd.InputError, match="differ from those in its header"):
             load(saved)
 
 
@@ -235,7 +235,7 @@ def test_a_file_cannot_name_a_directory(saved: Path, tmp_path: Path) -> None:
     """Files of version 0.1.0 hold the directory of their fit: it is not taken over, and that is said."""
     place = tmp_path / "elsewhere"
     assert load(forge(saved, directory=None)).solver == "auto"
-    with pytest.warns(UserWarning, match="of the file is ignored, for no file names a place to write") as told:
+    with pytest.warns(UserWarning, match="of the file is ignored: a file may not choose where to write") as told:
         machine = load(forge(saved, directory=str(place), solver="cg"))
     assert (len(told), told[0].filename) == (1, __file__)
     assert machine.solver == "cg"

@@ -303,7 +303,7 @@ def test_the_command_runs_entries(
     assert call("reproduce", "all", "--out", str(tmp_path)) == 0
     text = capsys.readouterr().out
     assert "claim        holds" in text
-    assert "4 were there already" in text
+    assert "4 of them reused" in text
     assert "all of it on one page" in text
     assert (tmp_path / "summary.json").is_file()
     assert (tmp_path / "index.html").is_file()

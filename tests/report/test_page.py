@@ -132,7 +132,7 @@ def test_pictures_are_embedded(tmp_path: Path) -> None:
     path.write_bytes(b"\x89PNG")
     page = render("t", [Section("s", [Picture(path, "a dot", caption="Dot.")])])
     assert f'<img alt="a dot" src="data:image/png;base64,{base64.b64encode(path.read_bytes()).decode()}">' in page
-    with pytest.raises(InputError, match="is no picture"):
+    with pytest.raises(InputError, match="is not a picture"):
         render("t", [Section("s", [Picture(tmp_path / "dot.tex", "")])])
 
 

@@ -216,7 +216,7 @@ def test_a_scheduler_that_does_not_answer_is_one_clear_line(monkeypatch: pytest.
     "address", ["", "tcp://", "foo://x:1", "/etc/passwd", "ucx://1.2.3.4:1", "tcp://[::1", "a b:1", "x"]
 )
 def test_what_is_no_address_is_refused_at_once(address: str) -> None:
-    with pytest.raises(InputError, match="is no address; pass tcp://host:port"), distributed.connected(address):
+    with pytest.raises(InputError, match="is not an address; pass tcp://host:port"), distributed.connected(address):
         pass
 
 

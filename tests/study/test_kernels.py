@@ -57,7 +57,7 @@ def test_the_cloud_of_a_deep_cell_is_smaller() -> None:
 
 def test_only_a_deq_is_studied() -> None:
     compressed = nsd.match(nsd.Explicit(["relu"] * 3), tau0=1.0)
-    with pytest.raises(nsd.InputError, match="is no DEQ"):
+    with pytest.raises(nsd.InputError, match="is not a DEQ"):
         Study.of(compressed)
 
 

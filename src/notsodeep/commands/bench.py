@@ -98,7 +98,7 @@ def _earlier(path: Path) -> dict[str, Mapping[str, Any]]:
         if not all(isinstance(row, dict) for result in found.values() for row in result["rows"]):
             raise ValueError("a row is not an object")
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise InputError(f"compare={str(path)!r} is no result of `notsodeep bench --json` ({error})") from error
+        raise InputError(f"compare={str(path)!r} is not a result of `notsodeep bench --json` ({error})") from error
     return found
 
 

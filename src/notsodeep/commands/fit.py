@@ -43,7 +43,7 @@ def fit(
         str | None, typer.Option(help="Compute the tiles of the kernel on this Dask cluster, tcp://host:port.")
     ] = None,
     test_share: Annotated[float, typer.Option(help="Share of the samples held out, when there is no test part.")] = 0.0,
-    seed: Annotated[int, typer.Option(help="Of the samples drawn and of those held out.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of the random choice of samples and of those held out.")] = 0,
     force: options.Force = False,
     json: options.Json = False,
 ) -> None:
@@ -87,7 +87,7 @@ def fit(
     with progress(f"{kind} machine on {len(loaded.X)} samples", quiet=json) as report:
         machine.set_params(progress=report).fit(loaded.X, y)
     seconds = time.perf_counter() - began
-    summary = {"out": str(out), "data": loaded.name, "task": task, **_facts(machine), "fit_seconds": seconds}
+    summary = {"out": str(out), "data": loaded.name, "task": task, **_facts(machine, task), "fit_seconds": seconds}
     if loaded.X_test is not None and loaded.labels_test is not None:
         with progress(f"testing on {len(loaded.X_test)} samples", quiet=json) as report:
             machine.progress = report
@@ -113,7 +113,7 @@ def labels_for(task: str, labels: Any, name: str) -> Any:
         values = np.asarray(labels, dtype=np.float64)
     except ValueError:
         if task == "regress":
-            raise InputError(f"data={name!r} has labels that are no numbers; use --task classify") from None
+            raise InputError(f"data={name!r} has labels that are not numbers; use --task classify") from None
         return labels
     require_finite(values, "y")
     if task == "regress":
@@ -121,7 +121,7 @@ def labels_for(task: str, labels: Any, name: str) -> Any:
     fractions = values[values != np.round(values)]
     if fractions.size:
         raise InputError(
-            f"data={name!r} has labels that are not whole numbers ({fractions[0]:g} for one); use --task regress"
+            f"data={name!r} has labels that are not whole numbers (such as {fractions[0]:g}); use --task regress"
         )
     return labels
 
@@ -136,7 +136,7 @@ def _ridge(text: str) -> Any:
     return values if len(values) > 1 else values[0]
 
 
-def _facts(machine: Any) -> dict[str, Any]:
+def _facts(machine: Any, task: str) -> dict[str, Any]:
     solution = machine.solution_
     facts = {
         "model": machine.model_.to_dict(),
@@ -154,7 +154,7 @@ def _facts(machine: Any) -> dict[str, Any]:
     }
     if machine.tuning_ is not None:
         facts["tuning"] = vars(machine.tuning_)
-    if hasattr(machine, "calibration_"):
+    if task == "classify":
         facts["classes"] = len(machine.classes_)
         facts["leave_one_out_accuracy"] = machine.calibration_.accuracy
         facts["calibration"] = machine.calibration_.method

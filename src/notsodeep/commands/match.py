@@ -159,7 +159,7 @@ def describe(content: Mapping[str, Any], notes: Sequence[str] = ()) -> list[Any]
         table("\n".join(wrapped(None, title)), ("explicit network", "as it is", "best rescaled"), errors),
     ]
     if closer := closer_network(content["closeness"]):
-        parts += wrapped("but", f"{closer}: four numbers do not say all about a kernel at this dimension")
+        parts += wrapped("but", f"{closer}: at this dimension four numbers do not determine a kernel")
     if forecast := content.get("forecast"):
         parts += ["", *wrapped("forecast", _forecast(forecast))]
     if designs := content.get("designs"):

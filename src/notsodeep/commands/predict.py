@@ -34,12 +34,14 @@ def predict(
     import numpy as np
 
     from notsodeep.data import subsample
-    from notsodeep.learn import load
+    from notsodeep.learn import DEQFeatures, load
+    from notsodeep.learn.tasks import KernelClassifier
 
     machine = load(model)
-    if not hasattr(machine, "predict"):
+    if isinstance(machine, DEQFeatures):
         raise InputError(f"model={str(model)!r} holds features, not a machine that predicts")
-    if proba and not hasattr(machine, "predict_proba"):
+    classifies = isinstance(machine, KernelClassifier)
+    if proba and not classifies:
         raise InputError("proba: a regression has no probabilities of classes; leave --proba out")
     if out is not None:
         if out.suffix.lower() != ".csv":
@@ -51,7 +53,7 @@ def predict(
     if chosen.X.shape[1] != machine.n_features_in_:
         raise InputError(
             f"data={source!r} has {chosen.X.shape[1]} features a sample, but {str(model)!r} was fitted to "
-            f"{machine.n_features_in_}; name the columns that are no features (--label, --ignore)"
+            f"{machine.n_features_in_}; name the columns that are not features (--label, --ignore)"
         )
     began = time.perf_counter()
     with progress(f"predicting {len(chosen.X)} samples", quiet=json) as report:
@@ -65,7 +67,7 @@ def predict(
         "samples": len(chosen.X),
         "rows": str(machine.preparation_),
         "seconds": time.perf_counter() - began,
-        **_scores(machine, answers, chosen),
+        **_scores(machine, answers, chosen, classifies),
         "out": None if out is None else str(out),
     }
     if out is not None:
@@ -87,14 +89,14 @@ def predict(
         say(*wrapped(None, f"predictions: {listed(answers)} (--out FILE.csv for all)"))
 
 
-def _scores(machine: Any, answers: Any, chosen: Any) -> dict[str, Any]:
+def _scores(machine: Any, answers: Any, chosen: Any, classifies: bool) -> dict[str, Any]:
     """Accuracy or R² if the samples have labels, also for the samples that were not in the fit."""
     if chosen.labels is None:
         return {}
     import numpy as np
 
     score: Callable[[Any, Any], Any]
-    if hasattr(machine, "classes_"):
+    if classifies:
         name, score, labels = "accuracy", lambda *pair: np.mean(same_labels(*pair)), chosen.labels
     else:
         from sklearn.metrics import r2_score

@@ -83,7 +83,7 @@ def _print(record: dict[str, Any], out: Path) -> None:
             reason = f" — {check['why']}" if check["why"] else ""
             lines.append(("", f"{check['what']}: {claimed_by} {check['paper']}, here {check['measured']}{reason}"))
     trials = record["trials"]
-    reused = f"{trials['total']}, of which {trials['reused']} were there already"
+    reused = f"{trials['total']}, {trials['reused']} of them reused"
     lines.append(("trials", f"{reused}; {record['seconds']} s"))
     for label, text in lines:
         say(*wrapped(f"  {label}", text, margin=_MARGIN))

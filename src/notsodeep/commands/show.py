@@ -30,7 +30,7 @@ def show(
         try:
             parts = describe(content) if "match" in content else describe_single(_single(content), content["data"])
         except (LookupError, TypeError, ValueError, AttributeError) as error:
-            raise InputError(f"file={str(file)!r} is damaged: what a match found is not whole ({error!r})") from None
+            raise InputError(f"file={str(file)!r} is damaged: its match is incomplete ({error!r})") from None
     else:
         model = model_from_dict(content, str(file))
         layers = (model.activation,) if isinstance(model, DEQ | ConvDEQ) else model.activations

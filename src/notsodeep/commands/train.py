@@ -47,8 +47,8 @@ def train(
     out: Annotated[Path | None, typer.Option(help="Write the trained network (.safetensors).")] = None,
     force: options.Force = False,
     certify: Annotated[bool, options.flag("--certify", help="Check Condition 1 of [Ling23] on two classes.")] = False,
-    seed: Annotated[int, typer.Option(help="Of the weights, the split and the order.")] = 0,
-    threads: Annotated[int, typer.Option(help="Of PyTorch; small networks are fastest with one.")] = 1,
+    seed: Annotated[int, typer.Option(help="Seed of the weights, the split and the order of the samples.")] = 0,
+    threads: Annotated[int, typer.Option(help="Threads of PyTorch; small networks are fastest with one.")] = 1,
     json: options.Json = False,
 ) -> None:
     """Train a network and report loss, accuracy and solver iterations."""
@@ -61,7 +61,7 @@ def train(
     need("torch").set_num_threads(count(threads, "threads"))
     choice(model, ("deq", "explicit"), "model")
     if certify and model != "deq":
-        raise InputError("certify speaks of the implicit network; use --model deq")
+        raise InputError("certify is for the implicit network; use --model deq")
     # held-out samples have no part in the preparation
     read_in = options.read(data, label, ignore, limit).labelled()
     labels_for("classify", read_in.labels, read_in.name)
@@ -130,7 +130,7 @@ def train(
 
 @contextmanager
 def _later() -> Iterator[None]:
-    """Show warnings only after the block has succeeded; if it fails, its error is enough."""
+    """Show warnings after the block; if the block fails, show only its error."""
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("default")
         yield

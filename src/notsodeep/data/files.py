@@ -248,7 +248,7 @@ def _place(column: Column, names: Sequence[str], file: str, parameter: str, has_
         if wanted.lower() in lowered:
             return lowered.index(wanted.lower())
         hint = nearest(wanted, names)
-        raise InputError(f"{parameter}={column!r} is no column of {file}{hint} (it has {listed(names)})")
+        raise InputError(f"{parameter}={column!r} is not a column of {file}{hint} (it has {listed(names)})")
     number = int(column) if str(column).strip().isdecimal() else 0
     if not 1 <= number <= len(names):
         raise InputError(

@@ -102,7 +102,7 @@ class _ConvMachine(KernelMachine):
         self.image_shape_ = self._shape(numbers["image_shape"])
         super()._restore(arrays, numbers)
         if self.n_features_in_ != math.prod(self.image_shape_):
-            raise ValueError("its images do not fit its numbers")
+            raise ValueError("its image shape does not fit its number of features")
 
 
 class ConvDEQKernelRegressor(KernelRegressor, _ConvMachine):

@@ -281,7 +281,7 @@ class DEQFeatures(ClassNamePrefixFeaturesOutMixin, FloatTransformer):  # type: i
         self.match_ = None
         network = None if numbers["network"] is None else model_from_dict(numbers["network"])
         if (self.features == "explicit") is not isinstance(network, Explicit):
-            raise ValueError("its network is not the one of its features")
+            raise ValueError("its network does not fit its parameter features")
         self.network_ = network if isinstance(network, Explicit) else None
         shapes: list[tuple[int, ...]] = self._shapes(self.n_features_in_)
         self.weights_ = [

@@ -112,13 +112,13 @@ def _read(path: Path) -> tuple[dict[str, Any], str, str, dict[str, Array]]:
         text, digest = str(archive["header"]), str(archive["digest"])
         header = json_text(text)
         if not isinstance(header, dict) or header.get("format") != _FORMAT:
-            raise ValueError("its header is of another program")
+            raise ValueError("its header was not written by notsodeep")
         described = header.get("arrays")
         if not isinstance(described, dict):
             raise ValueError("its header lists no arrays")
         arrays = {name: archive[f"array.{name}"] for name in described}
         if any([array.dtype.str, list(array.shape)] != described[name] for name, array in arrays.items()):
-            raise ValueError("its arrays are not those of its header")
+            raise ValueError("its arrays differ from those in its header")
     return header, text, digest, arrays
 
 
@@ -168,7 +168,7 @@ def _encode(value: Any, name: str) -> Any:
 def _parameters(content: Any) -> dict[str, Any]:
     """Parameters of an estimator, each checked against `_PARAMETERS`."""
     if not isinstance(content, Mapping):
-        raise ValueError("its parameters are no list of names and values")
+        raise ValueError("its parameters are not names with values")
     unknown = [name for name in content if name not in _PARAMETERS]
     if unknown:
         raise ValueError(f"it sets {unknown[0]!r}, which no file may set")
@@ -269,7 +269,7 @@ def _dropped(value: Any, name: str) -> None:
         raise InputError(f"{name}={value!r} cannot come from a file")
     if value is not None:
         warn_ignored(
-            f"{name}={value[:100]!r} of the file is ignored, for no file names a place to write; pass it yourself"
+            f"{name}={value[:100]!r} of the file is ignored: a file may not choose where to write; pass it yourself"
         )
 
 

@@ -26,7 +26,7 @@ def new_report(path: Path, marker: str, names: Sequence[str], parameter: str = "
             if marker not in present or strangers:
                 named = strangers[0] if strangers else present[0]
                 raise InputError(
-                    f"{parameter}={str(path)!r} holds files that are not a report ({named!r} for one), and a report "
+                    f"{parameter}={str(path)!r} holds files that are not a report (such as {named!r}), and a report "
                     "replaces the whole directory; pass an empty or a new directory"
                 )
 

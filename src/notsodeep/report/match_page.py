@@ -89,7 +89,7 @@ def _facts(study: Study, comparison: Comparison | None) -> list[tuple[str, str]]
         a, b = comparison.implicit, comparison.explicit
         accuracies = f"{100 * a.test_accuracy:.1f} → {100 * b.test_accuracy:.1f} %"
         facts.append((accuracies, "test accuracy, implicit → explicit"))
-        if comparison.steady:  # times measured on a busy machine are no headlines
+        if comparison.steady:  # times measured on a busy machine are not headlines
             facts.append((f"{a.inference_ms / b.inference_ms:.1f}×", "faster predictions"))
             facts.append((f"{a.epoch_seconds / b.epoch_seconds:.1f}×", "faster training"))
     return facts
@@ -123,8 +123,8 @@ def _implicit(study: Study) -> Section:
             Table(
                 ("condition", "value", "margin", ""),
                 conditions,
-                "The first makes a unique equilibrium sure at large finite width (L is the Lipschitz constant of φ), "
-                "the second makes the infinite-width kernels exist.",
+                "The first guarantees a unique equilibrium at large finite width (L is the Lipschitz constant of φ), "
+                "the second that the infinite-width kernels exist.",
             ),
         ],
     )
@@ -174,7 +174,7 @@ def _closeness(study: Study, content: Mapping[str, Any], plots: Sequence[Plot]) 
         (entry.name, f"{100 * entry.error:.3g} %", f"{100 * entry.rescaled_error:.3g} %") for entry in study.closeness
     ]
     closer = closer_network(content["closeness"])
-    but = f"**But** {closer}: four numbers do not say all about a kernel at this dimension."
+    but = f"**But** {closer}: at this dimension four numbers do not determine a kernel."
     return Section(
         "How close the kernels are",
         [
@@ -186,10 +186,7 @@ def _closeness(study: Study, content: Mapping[str, Any], plots: Sequence[Plot]) 
             Table(("explicit network", "as it is", "best rescaled"), rows),
             *([Prose(but)] if closer else []),
             Row(plots[:3]),
-            Prose(
-                "Every dot below is a pair of samples. A network that replaces the implicit one puts all dots on the "
-                "line."
-            ),
+            Prose("Every dot below is a pair of samples. A perfect replacement puts all dots on the line."),
             Row(plots[3:]),
         ],
     )

@@ -252,7 +252,7 @@ def _figure(part: Plot | Picture, content: str) -> str:
 
 def _data_address(path: Path) -> str:
     if path.suffix not in _FORMATS:
-        raise InputError(f"path={str(path)!r} is no picture for a page; pass a {', '.join(_FORMATS)} file")
+        raise InputError(f"path={str(path)!r} is not a picture; pass a {', '.join(_FORMATS)} file")
     return f"data:{_FORMATS[path.suffix]};base64,{base64.b64encode(path.read_bytes()).decode('ascii')}"
 
 

@@ -76,7 +76,7 @@ def _numbers(found: SphereMatch) -> Table:
         ("E[σ⁴]/E[σ²]², how much a finite layer fluctuates", f"{found.fourth:.3g}"),
         ("sup |σ'|", f"{found.lipschitz:.3g}"),
     ]
-    return Table(("", "single layer"), rows, "What the layer is, how far it is off, and what finite networks feel.")
+    return Table(("", "single layer"), rows, "The layer, its error, and two numbers that matter at finite width.")
 
 
 def _prepare(found: SphereMatch, source: str | None, normalize: str) -> str:

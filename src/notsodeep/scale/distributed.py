@@ -54,7 +54,7 @@ def connected(client: Any) -> Iterator[Any]:
         return
     distributed = need("distributed")
     if not _ADDRESS.fullmatch(client):  # other schemes raise in a thread of Dask's, which then hangs at exit
-        raise InputError(f"scheduler={client!r} is no address; pass tcp://host:port")
+        raise InputError(f"scheduler={client!r} is not an address; pass tcp://host:port")
     if client.startswith(("tls:", "wss:")) and not distributed.Security().get_connection_args("client")["ssl_context"]:
         raise InputError(
             f"scheduler={client!r} needs certificates; name them in Dask's configuration (distributed.comm.tls)"
@@ -187,7 +187,7 @@ def on_workers(
                 if attempts[item] >= _ATTEMPTS:
                     raise RuntimeError(
                         f"{item} failed on {_ATTEMPTS} workers, the last time with "
-                        f"{failure or 'a result nobody sees'}; what has been written stays valid"
+                        f"{failure or 'a tile that did not appear on disk'}; what has been written stays valid"
                     )
     finally:
         client.cancel(list(running))

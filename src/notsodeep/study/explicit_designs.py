@@ -103,8 +103,7 @@ def designs(study: Study, width: int = 256) -> Designs:
     features, outputs = X.shape[1], 10 if study.data.labels is None else len(np.unique(study.data.labels))
     times = _times(study, single, (features, width, outputs))
     ends = width * (features + outputs)
-    several = 1 if not hasattr(study.deq, "layers") else len(study.deq.layers)
-    networks = [Designed("DEQ", None, None, None, ends + several * width**2, times.get("DEQ"))]
+    networks = [Designed("DEQ", None, None, None, ends + len(study.deq.layers) * width**2, times.get("DEQ"))]
     for name, found in (("matched", study.match), ("single layer", single)):
         parameters = ends + (found.depth - 1) * width**2
         # a series whose layer does not normalise rows is tabulated for every norm, which takes seconds

@@ -95,7 +95,7 @@ class Study:
             See :func:`notsodeep.progress.reporter`.
         """
         if isinstance(match.model, Explicit):
-            raise InputError(f"model={match.model} is no DEQ; a study compares a DEQ with an explicit network")
+            raise InputError(f"model={match.model} is not a DEQ; a study compares a DEQ with an explicit network")
         tau0 = match.tau0
         if data is None:
             n, p = _GAUSSIAN

@@ -11,7 +11,6 @@ from typing import Any
 
 from notsodeep.checks import InputError
 from notsodeep.extras import available
-from notsodeep.models import DEQ
 from notsodeep.progress import Progress, Reporter, reporter
 from notsodeep.study.kernels import Study
 from notsodeep.study.timing import interleaved, predict, torch_on_one_thread
@@ -184,18 +183,20 @@ def _compare(study: Study, width: int, epochs: int, seed: int, report: Reporter)
     inference = interleaved({name: partial(predict, network, sample) for name, network in networks.items()}, rounds=15)
     copies = {name: copy.deepcopy(network) for name, network in networks.items()}
     epoch = interleaved({name: partial(train, copies[name], 1) for name in networks}, rounds=3)
-    trained, layers = {}, 1 if isinstance(study.deq, DEQ) else len(study.deq.layers)
+    trained = {}
     for name, network in networks.items():
         epochs_done = histories[name].epochs
-        solve = getattr(network, "last_solve", None)
-        iterations = 1.0 if solve is None else float(solve.sample_iterations.float().mean())
+        evaluations = float(study.network.depth)
+        if name == "implicit":
+            steps = networks[name].last_solve.sample_iterations.float().mean()
+            evaluations = float(steps) * len(study.deq.layers)
         trained[name] = Trained(
             name=name,
             parameters=sum(parameter.numel() for parameter in network.parameters()),
             test_accuracy=float(epochs_done[-1].validation_accuracy or 0.0),
             epoch_seconds=min(epoch[name]),
             inference_ms=1e6 * min(inference[name]) / len(X_test),
-            evaluations=iterations * (study.network.depth if solve is None else layers),
+            evaluations=evaluations,
             curve=tuple(float(one.validation_accuracy or 0.0) for one in epochs_done),
             epoch_spread=_spread(epoch[name]),
             inference_spread=_spread(inference[name]),
