@@ -319,13 +319,8 @@ def _fill(source: Any, content: memoryview) -> bool:
 
 def _describe(shape: tuple[int, int], tile: tuple[int, int], dtype: Any, manifest: Mapping[str, Any]) -> str:
     """The text of zarr.json."""
-    described = {
-        "shape": shape,
-        "data_type": np.dtype(dtype).name,
-        **_encoding(tile),
-        "attributes": {"notsodeep": dict(manifest)},
-    }
-    return json.dumps(described, indent=2)
+    described = {"shape": shape, "data_type": np.dtype(dtype).name, **_encoding(tile)}
+    return json.dumps({**described, "attributes": {"notsodeep": dict(manifest)}}, indent=2)
 
 
 def _encoding(tile: tuple[int, int], version: Any = FORMAT) -> dict[str, Any]:
