@@ -12,17 +12,27 @@ import math
 from typing import Any, NamedTuple
 
 import numpy as np
-from benchmarks.forecast_reference import Scores, random_mixture, train
 
 import notsodeep as nsd
 
-__all__ = ["Scores", "fixed", "long_form", "matrices", "random_mixture", "swapped_halves", "train", "two_classes"]
+__all__ = [
+    *("Scores", "fixed", "full_mixture", "long_form", "matrices", "random_mixture", "swapped_halves", "train"),
+    "two_classes",
+]
 
 Array = Any
 
 
 def matrices(mixture: nsd.Mixture) -> list[Array]:
     return [np.diag(c) if c.ndim == 1 else c for c in mixture.covariances]
+
+
+def full_mixture(p: int = 60, seed: int = 0) -> nsd.Mixture:
+    """Three classes with different means and covariances that do not commute."""
+    rng = np.random.default_rng(seed)
+    factors = rng.standard_normal((3, p, 2 * p)) / math.sqrt(2 * p)
+    spreads = [0.5 * np.eye(p) + (0.4 + 0.1 * a) * f @ f.T for a, f in enumerate(factors)]
+    return nsd.Mixture(2 * rng.standard_normal((3, p)) / math.sqrt(p), spreads, [0.5, 0.3, 0.2])
 
 
 class Fixed(NamedTuple):

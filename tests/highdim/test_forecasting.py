@@ -1,14 +1,12 @@
 """Forecasts against exact kernels, the long form of the theory, and known results of ridge regression.
 
-Also covers: highdim/curves.py, highdim/fixed_point.py, highdim/population.py, highdim/ridge.py, highdim/traces.py,
-highdim/validity.py.
+Also covers: highdim/curves.py, highdim/fixed_point.py, highdim/population.py, highdim/ridge.py, highdim/validity.py.
 """
 
 from __future__ import annotations
 
 import math
 import re
-import tracemalloc
 import warnings
 
 import numpy as np
@@ -31,14 +29,6 @@ def forecast(*args, **options):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", nsd.AssumptionWarning)
         return nsd.forecast(*args, **options)
-
-
-def full_mixture(p=60, seed=0):
-    """Three classes with different means and covariances that do not commute."""
-    rng = np.random.default_rng(seed)
-    factors = rng.standard_normal((3, p, 2 * p)) / math.sqrt(2 * p)
-    spreads = [0.5 * np.eye(p) + (0.4 + 0.1 * a) * f @ f.T for a, f in enumerate(factors)]
-    return nsd.Mixture(2 * rng.standard_normal((3, p)) / math.sqrt(p), spreads, [0.5, 0.3, 0.2])
 
 
 # --- the figures that were checked when the theory was written down -----------------------------------------
@@ -73,7 +63,7 @@ def test_the_spread_of_scores_when_shapes_alone_differ():
 # --- the derivation, step by step ----------------------------------------------------------------------------
 
 MIXTURES = {
-    "full": full_mixture(),
+    "full": oracle.full_mixture(),
     "diagonal": nsd.Mixture(
         np.random.default_rng(1).standard_normal((2, 50)) / 3,
         np.exp(np.random.default_rng(2).standard_normal((2, 50)) / 3),
@@ -140,7 +130,7 @@ def test_equivalents_are_the_average_of_draws():
     """q_a, tr(C_aQ̃), the form in the means, QWC WᵀQ and Q̃CQ̃, averaged over 60 draws; their gap falls with p."""
     c1, z, gaps = 0.5, 0.3, []
     for p in (60, 240):
-        mixture = full_mixture(p, seed=3)
+        mixture = oracle.full_mixture(p, seed=3)
         covariances, n = oracle.matrices(mixture), 2 * p
         M = mixture.means.T / math.sqrt(p)
         sums = None
@@ -227,7 +217,7 @@ def test_large_ridge_is_the_matched_filter():
 def test_many_samples_are_the_best_linear_rule():
     """For n → ∞ and equal covariances ridge regression finds C⁻¹(μ₁ − μ₂): accuracy Φ(½ Mahalanobis distance)."""
     p = 60
-    mixture = full_mixture(p)
+    mixture = oracle.full_mixture(p)
     shared = nsd.Mixture([mixture.means[0], -mixture.means[0]], [mixture.covariances[0]] * 2, [0.5, 0.5])
     gap = shared.means[0] - shared.means[1]
     distance = math.sqrt(gap @ np.linalg.solve(shared.covariances[0], gap))
@@ -290,114 +280,6 @@ def test_the_error_of_the_forecast_falls_with_p():
     assert gaps[1] < 0.5 * gaps[0]  # a fourth, were it O(1/p) and free of noise
 
 
-# --- descriptions of covariances ------------------------------------------------------------------------------
-
-
-def test_shared_eigenvectors_are_found_and_change_nothing():
-    p = 80
-    rng = np.random.default_rng(0)
-    basis = np.linalg.qr(rng.standard_normal((p, p)))[0]
-    variances, means = np.exp(rng.standard_normal((3, p)) / 2), rng.standard_normal((3, p)) / 4
-    plain = nsd.Mixture(means, variances, [0.2, 0.3, 0.5])
-    turned = nsd.Mixture(means @ basis.T, [(basis * v) @ basis.T for v in variances], [0.2, 0.3, 0.5])
-    assert isinstance(turned.population, traces.Diagonal)
-    one, two = (forecast(RELU, mixture, n=100, ridge=0.1) for mixture in (plain, turned))
-    np.testing.assert_allclose(one.covariances, two.covariances, rtol=1e-9)
-    dense = traces.Dense(np.stack(turned.covariances), turned.means)
-    stats = plain.statistics()
-    system = KernelRidge.of(one.weights, stats, dense)
-    np.testing.assert_allclose(system.respond(100, 0.1, np.eye(3)).covariances, one.covariances, rtol=1e-8)
-
-
-def test_large_full_covariances_take_few_factorisations(monkeypatch):
-    """The path for p > 700: probes, float32, one exact evaluation."""
-    mixture = full_mixture(250)
-    exact = nsd.forecast(RELU, mixture, n=300, ridge=0.02)
-    monkeypatch.setattr(traces, "_SMALL", 100)
-    calls = []
-    resolve = traces.Dense.resolve
-    monkeypatch.setattr(traces.Dense, "resolve", lambda self, z, theta: calls.append(z) or resolve(self, z, theta))
-    quick = nsd.forecast(RELU, nsd.Mixture(mixture.means, mixture.covariances, mixture.proportions), n=300, ridge=0.02)
-    assert len(calls) <= 2
-    np.testing.assert_allclose(quick.means, exact.means, rtol=2e-3, atol=1e-4)
-    np.testing.assert_allclose(quick.covariances, exact.covariances, rtol=5e-3, atol=1e-4)
-    assert quick.accuracy == pytest.approx(exact.accuracy, abs=3e-4)
-
-
-@pytest.mark.parametrize("width", [None, 200])
-def test_common_eigenvectors_of_large_covariances_are_computed_for_curves_only(monkeypatch, width):
-    """One point costs less than the decomposition; many points share it, with the same results."""
-    monkeypatch.setattr(traces, "_SMALL", 100)
-    calls = []
-    plain = traces._shared
-    monkeypatch.setattr(traces, "_shared", lambda full, means: calls.append(1) or plain(full, means))
-    base = full_mixture(150)
-    mixture = nsd.Mixture(base.means, [scale * base.covariances[0] for scale in (1.0, 1.05, 0.9)], base.proportions)
-    ridges = [0.01, 0.1, 0.3, 1.0]
-    one = forecast(RELU, mixture, n=300, ridge=ridges[1], width=width)
-    assert not calls
-    curve = forecast(RELU, mixture, n=300, ridge=ridges, width=width)
-    best = forecast(RELU, mixture, n=300, width=width)
-    assert calls == [1]
-    np.testing.assert_allclose(one.covariances, curve.covariances[1], rtol=5e-3, atol=1e-4)
-    assert one.accuracy == pytest.approx(curve.accuracy[1], abs=3e-4)
-    assert best.accuracy >= curve.accuracy.max() - 1e-6
-
-
-def test_the_best_ridge_of_large_full_covariances_takes_one_exact_evaluation(monkeypatch):
-    mixture = full_mixture(250)
-    exact = nsd.forecast(RELU, mixture, n=300)
-    monkeypatch.setattr(traces, "_SMALL", 100)
-    calls = []
-    resolve = traces.Dense.resolve
-    monkeypatch.setattr(traces.Dense, "resolve", lambda self, z, theta: calls.append(z) or resolve(self, z, theta))
-    quick = nsd.forecast(RELU, nsd.Mixture(mixture.means, mixture.covariances, mixture.proportions), n=300)
-    assert len(calls) <= 2
-    assert nsd.forecast(RELU, mixture, n=300, ridge=quick.ridge).accuracy == pytest.approx(exact.accuracy, abs=5e-4)
-
-
-def test_float32_is_left_where_the_system_is_nearly_singular(monkeypatch):
-    monkeypatch.setattr(traces, "_SMALL", 10)
-    mixture = full_mixture(60)
-    dense = mixture.population
-    assert dense.factorised(1.0, np.ones(3))[1].dtype == np.float32
-    assert dense.factorised(1e-3, np.ones(3))[1].dtype == np.float64
-
-
-@pytest.mark.slow
-def test_five_full_covariances_of_two_thousand_features_take_few_factorisations(monkeypatch):
-    rng = np.random.default_rng(0)
-    spreads = []
-    for _ in range(5):
-        factor = rng.standard_normal((2000, 4000)) / math.sqrt(4000)
-        spreads.append(0.5 * np.eye(2000) + 0.5 * factor @ factor.T)
-    mixture = nsd.Mixture(2 * rng.standard_normal((5, 2000)) / math.sqrt(2000), spreads, [0.2] * 5)
-    calls = []
-    for name in ("factorised", "resolve"):
-        plain = getattr(traces.Dense, name)
-        counted = lambda self, z, theta, name=name, plain=plain: calls.append(name) or plain(self, z, theta)  # noqa: E731
-        monkeypatch.setattr(traces.Dense, name, counted)
-    nsd.forecast(RELU, mixture, n=4000, ridge=0.05)
-    assert calls.count("resolve") == 1  # the only one with p³ operations for each class
-    assert calls.count("factorised") <= 3
-
-
-def test_a_forecast_holds_no_array_of_samples():
-    rng = np.random.default_rng(0)
-    mixture = nsd.Mixture(
-        2 * rng.standard_normal((5, 2000)) / math.sqrt(2000),
-        np.exp(rng.standard_normal((5, 2000)) / 3),
-        [0.2] * 5,
-    )
-    nsd.forecast(RELU, mixture, n=2000, ridge=0.1)  # fills caches
-    tracemalloc.start()
-    found = nsd.forecast(RELU, mixture, n=[10**6, 10**7], ridge=0.1)
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    assert peak < 30e6  # one float64 for a million samples each would take 8e6, their kernel 8e12
-    assert found.accuracy[1] >= found.accuracy[0] > 0.9
-
-
 # --- curves, ridges, targets ----------------------------------------------------------------------------------
 
 
@@ -432,7 +314,7 @@ def test_the_best_ridge_is_best():
 
 
 def test_targets_and_classes_can_be_renamed():
-    mixture = full_mixture()
+    mixture = oracle.full_mixture()
     base = forecast(RELU, mixture, n=100, ridge=0.1)
     order = [2, 0, 1]
     other = nsd.Mixture(mixture.means[order], [mixture.covariances[a] for a in order], mixture.proportions[order])
@@ -524,7 +406,7 @@ def test_bad_input_is_one_clear_line(options, message):
 
 def test_three_classes_have_no_sign():
     with pytest.raises(nsd.InputError, match="targets='sign' needs two classes, not 3"):
-        nsd.forecast(RELU, full_mixture(), n=100, targets="sign")
+        nsd.forecast(RELU, oracle.full_mixture(), n=100, targets="sign")
 
 
 # --- where the theory ends ------------------------------------------------------------------------------------
@@ -559,7 +441,7 @@ def test_numbers_go_to_json():
 
 
 def test_populations_report_their_moments():
-    mixture = full_mixture()
+    mixture = oracle.full_mixture()
     diagonal = traces.Diagonal(Directions.gather(np.ones((2, 30)), np.ones((2, 30))), 30)
     np.testing.assert_allclose(diagonal.mean_variances(), 1)
     np.testing.assert_allclose(diagonal.mean_products(), 1)
@@ -607,16 +489,3 @@ def test_the_benchmark_of_cost_runs_and_its_verdict_can_fail():
     row = {"covariances": "full", "p": 2000, "covariances checked, s": 0.4}
     assert script.judge([{**row, "forecast, s": 0.6}]).startswith("met: at most 0.60 s")
     assert script.judge([{**row, "forecast, s": 0.6}, {**row, "forecast, s": 1.1}]).startswith("missed: at most 1.10 s")
-
-
-@pytest.mark.parametrize("p", [3, 256, 300])  # one block, exactly one, and two
-def test_traces_by_blocks_are_those_of_dense_inverses(p):
-    rng = np.random.default_rng(p)
-    factors = rng.standard_normal((3, p, p)) / math.sqrt(p)
-    spreads, means = [factor @ factor.T for factor in factors], rng.standard_normal((3, p))
-    z, theta = 0.3, np.array([0.2, 0.5, 0.1])
-    found = traces.Dense(spreads, means).resolve(z, theta)
-    images = [c @ np.linalg.inv(z * np.eye(p) + np.tensordot(theta, spreads, 1)) for c in spreads]
-    np.testing.assert_allclose(found.traces, [np.trace(one) / p for one in images], rtol=1e-12)
-    products = [[np.sum(one * two.T) / p for two in images] for one in images]
-    np.testing.assert_allclose(found.products, products, rtol=1e-12)
