@@ -96,7 +96,7 @@ def test_calibration_against_a_loop():
 
 def test_the_files_hold_the_network(replaced, tmp_path):
     ort = pytest.importorskip("onnxruntime")
-    pytest.importorskip("plotly")
+    pytest.importorskip("matplotlib"), pytest.importorskip("plotly")
     r = replaced[3]
     saved = r.save(tmp_path / "out")
     x = rows(7, seed=3)
@@ -118,7 +118,7 @@ def test_the_files_hold_the_network(replaced, tmp_path):
 
 
 def test_names_on_the_page_stay_text(replaced):
-    pytest.importorskip("plotly")
+    pytest.importorskip("matplotlib"), pytest.importorskip("plotly")
     from notsodeep.report.replacement import _page
 
     evil = "[x](javascript:hacked()) <!--<script> </script><script>hacked()</script> <img src=x onerror=hacked()>"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,9 @@ from notsodeep.nn.onnx_graph import export_onnx
 from notsodeep.nn.replacement import Replacement, table_text
 from notsodeep.nn.sequential import described_layers
 from notsodeep.report.folder import new_report
-from notsodeep.report.page import Code, Facts, Part, Plot, Prose, Row, Section, Table, color, plain, render
+from notsodeep.report.live import from_matplotlib, tell
+from notsodeep.report.page import Code, Facts, Part, Plot, Prose, Row, Section, Table, plain, render
+from notsodeep.report.style import COLORS, style
 
 __all__ = ["SavedReplacement", "write_replacement"]
 
@@ -36,7 +37,7 @@ class SavedReplacement:
 
 def write_replacement(found: Replacement, directory: str | Path) -> SavedReplacement:
     """Write everything into a directory; see :meth:`notsodeep.nn.Replacement.save`."""
-    need("plotly"), need("onnx")  # a missing extra is reported before the work
+    need("matplotlib"), need("plotly"), need("onnx")  # a missing extra is reported before the work
     folder = Path(directory)
     with new_report(folder, "replacement.json", _FILES, "directory") as fresh:
         rebuilt = described_layers(found.network) is not None
@@ -95,42 +96,26 @@ def _page(found: Replacement, folder: Path, rebuilt: bool) -> str:
 
 
 def _plot(found: Replacement) -> Plot:
-    figure: dict[str, Any] = {"data": [], "layout": {}}
-    for family, tint in _COLORS.items():
-        rows = [row for row in found.table if row["family"] == family]
-        figure["data"].append(_dots(rows, _WORDS[family], color(tint)))
-    figure["data"].append(
-        {
-            **_dots([found.chosen], "chosen", color("ink")),
-            "marker": {"symbol": "circle-open", "size": 17, "line": {"width": 2}, "color": color("ink")},
-        }
-    )
-    limit = found.limits["max_time_ratio"]
-    figure["layout"] = {
-        "xaxis": {"title": {"text": "time relative to the module"}, "type": "log"},
-        "yaxis": {"title": {"text": "agreement [%]"}},
-        "shapes": [
-            {"type": "line", "x0": limit, "x1": limit, "yref": "paper", "y0": 0, "y1": 1,
-             "line": {"dash": "dot", "width": 1, "color": color("muted")}}
-        ],
-        "legend": {"orientation": "h"},
-    }  # fmt: skip
-    alt = "Agreement of every candidate with the module against its time relative to the module"
-    caption = "The dotted line is the limit on the time; the circle marks the network that was chosen."
-    return Plot(figure, alt, "Agreement against time", caption, 420)
+    with style() as plt:
+        figure, axis = plt.subplots()
+        for family, tint in _COLORS.items():
+            rows = [row for row in found.table if row["family"] == family]
+            (dots,) = axis.plot(*_places(rows), "o", ms=7.5, color=COLORS[tint], label=_WORDS[family])
+            names = [row["network"] for row in rows]
+            tell(dots, hover="%{hovertext}<br>%{y:.2f} %, time %{x:.3f}", text=names)
+        ring = {"color": COLORS["ink"], "mfc": COLORS["paper"], "mew": 2, "zorder": 1}
+        axis.plot(*_places([found.chosen]), "o", ms=13, label="chosen", **ring)
+        axis.axvline(found.limits["max_time_ratio"], color=COLORS["muted"], ls=":", lw=1)
+        axis.set(xscale="log", xlabel="time relative to the module", ylabel="agreement [%]")
+        axis.set(title="Agreement against time")
+        alt = "Agreement of every candidate with the module against its time relative to the module"
+        caption = "The dotted line is the limit on the time; the circle marks the network that was chosen."
+        tell(axis, alt=alt, caption=caption, height=420)
+        return from_matplotlib(figure)[0]
 
 
-def _dots(rows: list[dict[str, Any]], name: str, tint: str) -> Mapping[str, Any]:
-    return {
-        "type": "scatter",
-        "mode": "markers",
-        "name": name,
-        "x": [row["time ratio"] for row in rows],
-        "y": [100 * row["agreement"] for row in rows],
-        "text": [plain(row["network"]) for row in rows],
-        "hovertemplate": "%{text}<br>%{y:.2f} %, time %{x:.3f}<extra></extra>",
-        "marker": {"size": 10, "color": tint},
-    }
+def _places(rows: list[dict[str, Any]]) -> tuple[list[float], list[float]]:
+    return [row["time ratio"] for row in rows], [100 * row["agreement"] for row in rows]
 
 
 def _snippet(found: Replacement, folder: Path, rebuilt: bool) -> str:
