@@ -43,8 +43,8 @@ s = solve(KernelBlocks(deq, X, kind="ntk"), y, ridge=0.1, solver=CG(memory=0))  
 print(s.residual < 1e-6, s.method)
 ```
 
-The first step from the shell, with the same model, finds every tile of `K.zarr` in its place; another model, or other
-data, is refused and goes into a directory of its own:
+On the command line, the same model finds every tile of `K.zarr` in place. Another model or other data is refused: it
+needs a directory of its own.
 
 ```
 notsodeep kernel X.npy --activation normalized_relu --recurrent 0.25 --input 0.25 --bias 0.5 --kind ntk --out K.zarr
@@ -52,17 +52,17 @@ notsodeep kernel X.npy --activation tanh --out tanh.zarr
 notsodeep verify K.zarr
 ```
 
-The directory is a zarr array, one file for each tile of about 2048², the upper triangle only. A file appears by a
-rename, complete or not at all, and ends in the CRC-32C of its entries and in a SHA-256 that binds them to the
-manifest and to their place: a tile moved within the store or taken from another one is found as damage, and so are
-all tiles if the manifest is edited. A call that finds the directory keeps the tiles that pass and computes the
-others, so a kill, a full disk or a flipped bit costs the tiles it hit. The manifest names model, kind, samples
-(SHA-256) and version; a directory of anything else is refused before it is touched.
+The directory is a zarr array, one file for each tile of about 2048², the upper triangle only. A file is written under
+another name and then renamed, so it is complete or absent. It ends with the CRC-32C of its entries and a SHA-256 that
+binds them to the manifest and to their place: a tile that was moved within the store or comes from another one counts
+as damaged, and so do all tiles if the manifest is edited. A call that finds the directory keeps the valid tiles and
+computes the others, so a kill, a full disk or a flipped bit costs only the tiles that it damaged. The manifest names
+model, kind, samples (SHA-256) and version; a directory of anything else is refused before anything in it is changed.
 
-One writer at a time, by a lock that the system releases when its owner dies. A store that is moved, deleted or
-replaced under its writer ends the writer with one clear error. Links within the store are never followed for
-writing. Tiles are not forced to the platter one by one: what a power cut takes is found by its checksum. They are not
-compressed. Stores of notsodeep 0.1 can be read and verified (their tiles have a CRC-32C only) but not continued.
+There is one writer at a time, by a lock that the system releases when its owner dies. If a store is moved, deleted or
+replaced while it is being written, the writer stops with one clear error. Links within the store are never followed
+for writing. Tiles are not compressed and not fsynced: tiles damaged by a power cut fail their checksum and are
+computed again. Stores of notsodeep 0.1 can be read and verified (their tiles have a CRC-32C only) but not continued.
 
 The estimators do the same: `DEQKernelClassifier(solver=OutOfCore("work"))` keeps its factor in `work`;
 a killed fit continues when it is called again; `notsodeep fit` has `--solver out_of_core --directory work`.
@@ -76,13 +76,14 @@ client = Client("tcp://scheduler:8786")
 K = deq.kernel(X, kind="ntk", out="K.zarr", client=client)  # or: notsodeep kernel … --scheduler tcp://scheduler:8786
 ```
 
-The samples are sent to every worker once. Workers that see the directory write their tiles into it themselves; from
-the others the tiles are sent back and written by the caller, which a few workers are enough to saturate: give larger
-clusters a shared file system. Lost workers are survived. Bits are those of a local run on the same kind of processor,
-because BLAS runs single-threaded and tiles run in parallel. The workers of `OutOfCore("work", client)` compute the
-kernel (the factor is then made by the caller), those of `CG(client=client)` the products of every iteration (only
-vectors travel). No port is opened unless you ask for a cluster; bind a local one to the loopback interface,
-`LocalCluster(host="127.0.0.1", dashboard_address="127.0.0.1:0")`.
+The samples are sent to every worker once. Workers that see the directory write their tiles into it themselves; other
+workers send their tiles to the caller, which writes them. A few workers saturate the caller, so give larger clusters
+a shared file system. If a worker is lost, its tiles are computed again. Results are bit-identical to a local run on
+the same kind of processor, because BLAS runs single-threaded and tiles run in parallel. The workers of
+`OutOfCore("work", client)` compute the kernel, and the caller computes the factor; those of `CG(client=client)`
+compute the products of every iteration, and only vectors are transferred. No port is opened unless you ask for a
+cluster; bind a local one to the loopback interface, `LocalCluster(host="127.0.0.1",
+dashboard_address="127.0.0.1:0")`.
 """
 
 MODEL = """
@@ -122,16 +123,16 @@ def render(results: Mapping[str, Mapping[str, Any]]) -> str:
     page += (
         f"float32, one thread a worker, {model['features']} features; {ITERATIONS} iterations of conjugate gradients\n"
         f"with {model['columns']} columns; ${PRICE} for an hour of a core is an assumption. Disks and networks are\n"
-        "taken to keep up with the workers: the columns of bytes say what that asks of them. Starting workers,\n"
-        "sending samples and compiling are left out, which is most of what takes less than a minute.\n\n"
+        "assumed to keep up with the workers; the columns of bytes show the rates that this needs. Starting workers,\n"
+        "sending samples and compiling are not included; they dominate jobs of less than a minute.\n\n"
     )
     page += table([_forecast(model, n, workers) for n in SIZES for workers in WORKERS]) + "\n"
     for n in SIZES:
         hours = predict("factor", n, model["tile"], model["rates"]["float32"], 1) / 3600
         reads = ((n / model["tile"]) ** 3 - n / model["tile"]) / 6 * model["tile"] ** 2 * 4e-12
         page += (
-            f"\nA Cholesky factor at n = {n:,} takes {hours:.3g} core hours and {n * n * 2 / 1e9:,.0f} GB, of which "
-            f"{reads:.3g} TB are read in all,\nat the speed of a page cache; the caller alone makes it.\n"
+            f"\nA Cholesky factor at n = {n:,} takes {hours:.3g} core hours and {n * n * 2 / 1e9:,.0f} GB on disk; "
+            f"{reads:.3g} TB are read in total,\nat the speed of a page cache. The caller alone computes it.\n"
         )
     for name, title in (
         ("on_disk_against_in_memory", "On disk or in memory"),
