@@ -17,7 +17,6 @@ import typer
 from notsodeep.commands.console import emit, number, say, table
 from notsodeep.commands.options import Json, flag
 from notsodeep.errors import InputError, nearest
-from notsodeep.reading import json_file
 
 _NOISE = 1.1  # smaller changes are not reported
 
@@ -91,6 +90,8 @@ def _settings(row: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
 
 def _earlier(path: Path) -> dict[str, Mapping[str, Any]]:
     """Results by name, from what ``bench --json`` printed or from one file of ``benchmarks/results``."""
+    from notsodeep.reading import json_file  # imports NumPy
+
     try:
         content = json_file(path)
         results = content.get("results", [content]) if isinstance(content, dict) else content
