@@ -103,6 +103,13 @@ def test_the_matched_network_has_the_kernel_of_the_deq():
     assert error < 0.3 * np.linalg.norm(plain - centred, 2) / np.linalg.norm(centred, 2)
 
 
+@pytest.mark.parametrize("seed", [lambda: 2**32 - 1, lambda: np.random.default_rng(0)], ids=["largest", "Generator"])
+def test_any_seed(seed):
+    net, X = nn.DEQNet(nsd.DEQ("tanh", 0.2, 0.8), 20, 30), gaussian(30, 20)
+    first, again = (nn.match_module(net, X, seed=seed()).network(X) for _ in range(2))
+    assert torch.equal(first, again)
+
+
 def test_distillation_brings_the_outputs_together():
     teacher, X = Theirs(120, 20), gaussian(200, 20)
     found = nn.match_module(teacher, X, distill=40, lr=0.02)

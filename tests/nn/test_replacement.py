@@ -1,6 +1,7 @@
 """Any module in, plain layers out, with figures that are measured again here.
 
-Also covers: nn/candidates.py, nn/measurement.py, nn/observation.py, nn/plain_cell.py, report/replacement.py.
+Also covers: nn/candidates.py, nn/measurement.py, nn/observation.py, nn/plain_cell.py, nn/verdicts.py,
+report/replacement.py.
 """
 
 from __future__ import annotations
@@ -142,9 +143,10 @@ def test_names_on_the_page_stay_text(replaced):
     assert "".join(texts).count(evil) > len(table)
 
 
-def test_the_same_seed_gives_the_same_network():
+@pytest.mark.parametrize("seed", [lambda: 3, lambda: np.random.default_rng(3)], ids=["int", "Generator"])
+def test_the_same_seed_gives_the_same_network(seed):
     net, X = deep("tanh"), rows(120)
-    first, again = (nn.replace(net, X, seed=3, samples=300, epochs=1, max_time_ratio=100.0) for _ in range(2))
+    first, again = (nn.replace(net, X, seed=seed(), samples=300, epochs=1, max_time_ratio=100.0) for _ in range(2))
     for a, b in zip(first.table, again.table, strict=True):
         assert (a["network"], a["agreement"], a["kl"]) == (b["network"], b["agreement"], b["kl"])
 

@@ -1,6 +1,6 @@
 """Kernels as tensors: the compiled engine's numbers, and derivatives against finite differences of that engine.
 
-Also covers: nn/cosines.py, nn/duals.py, nn/learnable_kernel.py, nn/pairs.py, nn/zonal.py.
+Also covers: nn/cosines.py, nn/duals.py, nn/learnable_kernel.py, nn/pairs.py, nn/tensor_tiles.py, nn/zonal.py.
 """
 
 from __future__ import annotations

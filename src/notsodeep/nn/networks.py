@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeAlias, cast
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -55,7 +56,7 @@ class DEQNet(nn.Module):
         On ‖f(z) − z‖/‖f(z)‖ of every sample.
     max_iter : int
         Evaluations of f.
-    seed : int
+    seed : int or Generator
     initialization : {"gaussian", "uniform", "rademacher"}
     backward : {"implicit", "unrolled", "phantom"}
         ``implicit``: the implicit function theorem, memory independent of the number of
@@ -78,7 +79,8 @@ class DEQNet(nn.Module):
 
     Examples
     --------
-    >>> import torch
+    >>> import numpy as np
+    import torch
     >>> import notsodeep as nsd
     >>> from notsodeep import nn
     >>> net = nn.DEQNet(nsd.DEQ("relu", 0.2, 0.8), in_features=5, width=64, out_features=3)
@@ -103,7 +105,7 @@ class DEQNet(nn.Module):
         solver: str = "anderson",
         tol: float = 1e-6,
         max_iter: int = 200,
-        seed: int = 0,
+        seed: int | np.random.Generator = 0,
         initialization: str = "gaussian",
         backward: str = "implicit",
         backward_solver: str | None = None,
@@ -299,7 +301,7 @@ class ExplicitNet(nn.Module):
     width : int or sequence of int
         m, or one width per layer.
     out_features : int
-    seed : int
+    seed : int or Generator
     initialization : {"gaussian", "uniform", "rademacher"}
     learnable : bool, str, iterable of str, or one such iterable per layer
         Numbers of the activations that are trained; see :class:`TensorActivation`.
@@ -307,7 +309,8 @@ class ExplicitNet(nn.Module):
 
     Examples
     --------
-    >>> import torch
+    >>> import numpy as np
+    import torch
     >>> import notsodeep as nsd
     >>> from notsodeep import nn
     >>> net = nn.ExplicitNet(nsd.Explicit(["leaky_relu", "tanh"]), in_features=5, width=64, out_features=3)
@@ -322,7 +325,7 @@ class ExplicitNet(nn.Module):
         width: int | Sequence[int],
         out_features: int = 1,
         *,
-        seed: int = 0,
+        seed: int | np.random.Generator = 0,
         initialization: str = "gaussian",
         learnable: Learnable = False,
         dtype: torch.dtype | None = None,

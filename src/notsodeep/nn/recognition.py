@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from notsodeep.activations import Activation
-from notsodeep.checks import InputError, UnknownOptionError, choice, count, nearest
+from notsodeep.checks import InputError, UnknownOptionError, choice, count, nearest, seeded
 from notsodeep.display import card
 from notsodeep.gaussian import moments
 from notsodeep.kinds import Kind
@@ -124,7 +124,7 @@ def match_module(
     on: str | None = None,
     width: int | None = None,
     out_features: int | None = None,
-    seed: int = 0,
+    seed: int | np.random.Generator = 0,
     distill: int = 0,
     **options: Any,
 ) -> ModuleMatch:
@@ -178,6 +178,7 @@ def match_module(
             )
     if count(distill, "distill", minimum=0) == 0 and options:
         raise InputError(f"{sorted(options)} belong to distillation; pass distill=<epochs> as well")
+    seed = seeded(seed)
     module = unwrapped(module)
     cell = plain_cell(module, weight, input_weight, bias, activation)
     X = module_inputs(module, X)
@@ -258,7 +259,7 @@ def _distances(
     drawn = []
     for k in range(_DRAWS):
         fresh = DEQNet(
-            deq, cell.inputs, cell.width, dtype=cell.W.dtype, seed=seed + 7919 * (k + 1), on_failure="ignore"
+            deq, cell.inputs, cell.width, dtype=cell.W.dtype, seed=(seed + 7919 * (k + 1)) % 2**32, on_failure="ignore"
         )
         drawn.append(distance(_finite_kernel(fresh.to(rows.device), rows, kind)))
     return own, 1.5 * max(drawn) + 0.02

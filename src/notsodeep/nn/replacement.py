@@ -19,6 +19,7 @@ from notsodeep.nn.measurement import Agreement, best_milliseconds, closeness
 from notsodeep.nn.observation import evaluating, module_inputs, module_outputs, unwrapped
 from notsodeep.nn.plain_cell import PlainCell, plain_cell
 from notsodeep.nn.training import fit
+from notsodeep.nn.verdicts import design_against_plain, limits_text, summary
 from notsodeep.progress import Progress, reporter
 
 if TYPE_CHECKING:
@@ -31,7 +32,6 @@ _CHUNK = 1000  # rows that the module gets at once
 _BATCHES = (1, 1000)  # sizes at which time is measured
 _EQUATION = 0.02  # largest residual at which the cell counts as recognised
 _RATE, _BATCH = 2e-3, 256  # of the training
-_NOISE = 2.0  # standard errors
 
 
 @dataclass(frozen=True, eq=False)
@@ -142,7 +142,7 @@ def replace(
     input_weight: Tensor | None = None,
     bias: Tensor | None = None,
     activation: Any = None,
-    seed: int = 0,
+    seed: int | np.random.Generator = 0,
     progress: Progress = None,
 ) -> Replacement:
     """Train cheap networks f̂ on the outputs f of a module, measure all on held-out rows, and return the best.
@@ -182,7 +182,7 @@ def replace(
         Passes over these rows, for each candidate.
     weight, input_weight, bias, activation
         W, U, b and φ of the cell, where :func:`match_module` would need them.
-    seed : int
+    seed : int or Generator
     progress : bool, callable or None
 
     Returns
@@ -206,7 +206,8 @@ def replace(
     }
     if not callable(module):
         raise InputError(f"module={module!r} must be a network that can be called on X")
-    count(samples, "samples"), count(epochs, "epochs"), seeded(seed)
+    count(samples, "samples"), count(epochs, "epochs")
+    seed = seeded(seed)
     rows = module_inputs(unwrapped(module), X)
     if len(rows) < _FEWEST:
         raise InputError(f"X has {len(rows)} samples; pass at least {_FEWEST}, so that some can be held out")
@@ -460,8 +461,8 @@ def _judged(
     best = max(fast, key=rank) if fast else min(found, key=lambda one: float(entry[one.name]["time ratio"]))
     row = entry[best.name]
     reached = bool(fast) and row["agreement"] >= limits["min_agreement"]
-    verdict = [_summary(row, entry["the module"], tested, classes), _limits_text(row, bool(fast), limits)]
-    comparison = _design_against_plain(found, rank, measured, classes)
+    verdict = [summary(row, entry["the module"], tested, classes), limits_text(row, bool(fast), limits)]
+    comparison = design_against_plain(found, rank, measured, classes)
     verdict += ([comparison] if comparison else []) + list(notes)
     return Replacement(
         network=plain[best.name],
@@ -473,54 +474,4 @@ def _judged(
         sample_shape=tuple(rows.shape[1:]),
         task="classes" if classes else "values",
         samples={"learned from": learned, "measured on": tested},
-    )
-
-
-def _summary(row: Mapping[str, Any], module: Mapping[str, Any], tested: int, classes: bool) -> str:
-    one, many = (module[key] / row[key] for key in ("ms, batch 1", "ms, large batch"))
-    what = (
-        f"agrees with the module on {100 * row['agreement']:.2f} % of {tested} held-out rows"
-        if classes
-        else f"explains {100 * row['agreement']:.2f} % of the variance of the outputs on {tested} held-out rows"
-    )
-    text = f"“{row['network']}” {what}, {one:.1f}× faster on one row and {many:.1f}× on {row['large batch']}"
-    if row["accuracy"] is not None and classes:
-        text += f"; accuracy {100 * row['accuracy']:.2f} % (the module: {100 * module['accuracy']:.2f} %)"
-    return text + "."
-
-
-def _limits_text(row: Mapping[str, Any], fast: bool, limits: Mapping[str, float]) -> str:
-    time = f"time ratio ≤ {limits['max_time_ratio']:g}"
-    agreement = f"agreement ≥ {100 * limits['min_agreement']:g} %"
-    if not fast:
-        return f"No candidate has a {time}: this is the fastest of them."
-    if row["agreement"] < limits["min_agreement"]:
-        return f"Not reached: {agreement}. With a {time} the best is {100 * row['agreement']:.2f} %."
-    return f"Both limits are met: {time}, {agreement}."
-
-
-def _design_against_plain(
-    found: Sequence[Candidate],
-    rank: Callable[[Candidate], Any],
-    measured: Mapping[str, Agreement],
-    classes: bool,
-) -> str:
-    """Whether the design pays, from paired differences on the held-out rows."""
-    best = {}
-    for family in ("designed", "plain"):
-        members = [one for one in found if one.family == family and one.trained]
-        if not members:
-            return ""
-        best[family] = max(members, key=rank).name
-    a, b = measured[best["designed"]], measured[best["plain"]]
-    gain = a.agrees - b.agrees if classes else b.agrees - a.agrees
-    mean, error = float(gain.mean()), float(gain.std()) / math.sqrt(len(gain))
-    figures = f"{100 * a.agreement:.2f} against {100 * b.agreement:.2f} %"
-    if mean > _NOISE * error:
-        return f"The design pays here: “{best['designed']}” is closer to the module than “{best['plain']}” ({figures})."
-    if mean < -_NOISE * error:
-        return f"The design does not pay here: “{best['plain']}” is closer to the module ({figures}, designed first)."
-    return (
-        f"The plain network is as good: “{best['plain']}” and “{best['designed']}” do not differ by more than chance "
-        f"({figures}, designed first)."
     )
