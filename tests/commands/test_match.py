@@ -140,7 +140,7 @@ def test_report(run: Run, small: Path, tmp_path: Path, monkeypatch: pytest.Monke
     (folder / "notes.txt").write_text("mine")
     refused = run("match", "--data", small, "--report", folder)
     assert refused.code == 2
-    assert "'notes.txt' for one" in refused.err
+    assert "such as 'notes.txt'" in refused.err
     assert (folder / "notes.txt").read_text() == "mine"
 
 

@@ -107,7 +107,7 @@ def test_bad_input_is_one_line_and_leaves_nothing(arguments: tuple[object, ...],
 
 def test_somebody_elses_directory_is_refused(tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").write_text("mine")
-    with pytest.raises(nsd.InputError, match=r"'thesis.tex' for one"):
+    with pytest.raises(nsd.InputError, match=r"such as 'thesis.tex'"):
         MATCH.report(tmp_path, X)
     assert names(tmp_path) == {"thesis.tex"}
 
