@@ -221,7 +221,7 @@ def test_a_sparse_file_of_a_terabyte(tmp_path: Path) -> None:
     try:
         with path.open("wb") as file:
             file.write(npy(described("(125000000000, 1)")))
-            file.truncate(1_000_000_001_000)
+            file.truncate(file.tell() + 10**12)
     except OSError:
         pytest.skip("this file system has no sparse files")
     with pytest.raises(InputError, match="it needs 1 TB of memory"):
@@ -353,6 +353,28 @@ def test_network_files_without_finite_weights(network: Path) -> None:
             nn.load(network)
 
 
+def test_a_sparse_network_file(network: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file of a kilobyte on disk that declares another tensor of 1 GB, or more than the memory."""
+    import resource
+
+    raw = network.read_bytes()
+    length = int.from_bytes(raw[:8], "little")
+    header, weights = json.loads(raw[8 : 8 + length]), raw[8 + length :]
+    header["more"] = {"dtype": "F32", "shape": [1 << 28], "data_offsets": [len(weights), len(weights) + (1 << 30)]}
+    text = json.dumps(header).encode()
+    with network.open("wb") as file:
+        file.write(struct.pack("<Q", len(text)) + text + weights)
+        file.truncate(8 + len(text) + len(weights) + (1 << 30))
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with pytest.raises(InputError):
+        nn.load(network)
+    more = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+    assert more < 1.5e6  # kB: the pages of the file, once
+    monkeypatch.setattr(reading, "available_memory", lambda: 10**8)
+    with pytest.raises(InputError, match=r"it needs 1\.07 GB of memory"):
+        nn.load(network)
+
+
 def test_network_files_have_a_checksum(network: Path) -> None:
     from notsodeep import nn
 
@@ -434,3 +456,54 @@ def test_json() -> None:
     for text, reason in (("9" * 41, "an integer of 41 digits"), ("[" * 99_999, "nested too deeply"), ("{", "not JSON")):
         with pytest.raises(ValueError, match=reason):
             json_text(text)
+
+
+@pytest.mark.parametrize(("opening", "closing"), [("[", "]"), ('{"a": ', "}")])
+def test_the_depth_of_json_does_not_depend_on_python(opening: str, closing: str, run: Run, tmp_path: Path) -> None:
+    """What Python parses it may not be able to show: a few hundred brackets end `show --json` in a RecursionError."""
+    assert json_text(opening * 99 + "1" + closing * 99)
+    for depth in (101, 400, 700, 900):
+        nested = opening * depth + "1" + closing * depth
+        with pytest.raises(ValueError, match="nested too deeply"):
+            json_text(nested)
+        path = tmp_path / "match.json"
+        path.write_text(f'{{"match": {{}}, "closeness": {nested}}}')
+        result = run("show", path, "--json")
+        assert (result.code, result.err.count("\n")) == (2, 1)
+
+
+def test_a_name_in_json_means_one_thing(tmp_path: Path) -> None:
+    path = tmp_path / "deq.json"
+    path.write_text(json.dumps(MODEL)[:-1] + ', "recurrent": 0.9}')
+    with pytest.raises(InputError, match="it names 'recurrent' twice"):
+        nsd.load_model(path)
+    names = ", ".join(f'"{k}": 1' for k in range(200_000))  # not in quadratic time
+    with pytest.raises(ValueError, match="it names '0' twice"):
+        at_once(lambda: json_text(f'{{{names}, "0": 2}}'))
+
+
+@pytest.mark.parametrize("suffix", ["npy", "npz"])
+def test_an_array_with_fewer_rows_than_its_file_holds(suffix: str, tmp_path: Path) -> None:
+    """One bit of the header, (20 → (10, would drop half of the samples; an archive checks only what is read."""
+    path = tmp_path / f"data.{suffix}"
+    less = saved(X).replace(b"(20, 4)", b"(10, 4)")
+    path.write_bytes(less if suffix == "npy" else archive(X=less))
+    with pytest.raises(InputError, match="it declares 320 bytes of numbers and holds 640"):
+        data.load(path)
+
+
+def test_two_arrays_of_one_name(tmp_path: Path) -> None:
+    path = tmp_path / "data.npz"
+    with zipfile.ZipFile(path, "w") as file:
+        file.writestr("X.npy", saved(X))
+        file.writestr("X", saved(X[:3]))
+    with pytest.raises(InputError, match="two of its arrays have the same name"):
+        data.load(path)
+
+
+def test_names_in_a_refusal_are_short_and_printable(tmp_path: Path) -> None:
+    path = tmp_path / "data.npz"
+    path.write_bytes(archive(**{"\x1b[31m" + "x" * 60_000: saved(X)}))
+    with pytest.raises(InputError, match=r"it holds \\x1b\[31mx{52}\)") as refusal:
+        data.load(path)
+    assert len(str(refusal.value)) < 200

@@ -15,6 +15,7 @@ import stat
 import warnings
 import zipfile
 import zlib
+from collections.abc import Iterable
 from pathlib import Path
 from typing import IO, Any, BinaryIO, TypeAlias
 
@@ -32,6 +33,7 @@ _RATIO = 200  # larger ones to at most this many times their length: real measur
 _TEXT = 16 << 20  # limit for JSON in bytes, where a kind of file has no other
 _PARSED = {b",": 64, b"[": 100, b"{": 400}  # bytes of memory at most that a value, list or object of JSON takes
 _DIGITS = 40  # of an integer in JSON
+_DEEPEST = 100  # brackets within brackets in JSON: what is written, shown or compared later recurses
 _MAGIC = np.lib.format.MAGIC_PREFIX
 _METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)  # what numpy writes
 
@@ -93,13 +95,33 @@ def json_file(path: str | os.PathLike[str], limit: int = _TEXT) -> Any:
 
 
 def json_text(text: str) -> Any:
-    """Parse JSON."""
+    """Parse JSON; an object names everything once."""
     try:
-        return json.loads(text, parse_int=_integer)
+        content = json.loads(text, parse_int=_integer, object_pairs_hook=_object)
     except RecursionError:
         raise ValueError("its brackets are nested too deeply") from None
     except json.JSONDecodeError as error:
         raise ValueError(f"it is not JSON: {error}") from None
+    level = [content]
+    for _ in range(_DEEPEST):
+        level = [inner for outer in level for inner in _parts(outer) if isinstance(inner, dict | list)]
+    if level:
+        raise ValueError("its brackets are nested too deeply")
+    return content
+
+
+def _parts(value: Any) -> Iterable[Any]:
+    return value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object; of two values under one name, other programs may take the other one."""
+    found: dict[str, Any] = {}
+    for name, value in pairs:
+        if name in found:
+            raise ValueError(f"it names {name[:40]!r} twice")
+        found[name] = value
+    return found
 
 
 def _integer(digits: str) -> int:
@@ -137,8 +159,9 @@ def _npy(stream: IO[bytes], length: int, stored: int) -> Array:
     if min(shape, default=0) < 0 or len(shape) > 32 or dtype.itemsize == 0:
         raise ValueError(f"its header declares an array of shape {shape} and type {dtype}; save it again")
     size, held = count * dtype.itemsize, length - stream.tell()
-    if size > held:
-        raise ValueError(f"it is cut short or damaged: it declares {size} bytes of numbers and holds {held}")
+    if size != held:
+        what = "it is cut short or damaged" if size > held else "it is damaged, or holds more than one array"
+        raise ValueError(f"{what}: it declares {size} bytes of numbers and holds {held}")
     affordable(size, stored)
     raw = np.empty(size, np.uint8)
     view = memoryview(raw)  # type: ignore[arg-type]
@@ -191,6 +214,8 @@ class Npz:
 
     def _check(self) -> None:
         members = self._archive.infolist()
+        if len(self._members) < len(members):
+            raise ValueError("two of its arrays have the same name; save it again")
         if any(one.flag_bits & 1 for one in members):
             raise ValueError("it is encrypted; unpack it and save it again")
         if any(one.compress_type not in _METHODS for one in members):

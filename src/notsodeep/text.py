@@ -57,14 +57,14 @@ def cell(value: Any) -> Any:
 
 
 def listed(items: Iterable[object], limit: int = 10) -> str:
-    """Items separated by commas; the rest of a long list is counted.
+    """Items separated by commas, printable and each cut to 60 characters; the rest of a long list is counted.
 
     Examples
     --------
     >>> listed("abc", limit=2), listed(["one"])
     ('a, b, … 1 more', 'one')
     """
-    texts = [str(item) for item in items]
+    texts = [printable(item)[:60] for item in items]
     return ", ".join(texts[:limit]) + (f", … {len(texts) - limit} more" if len(texts) > limit else "")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -21,13 +22,14 @@ from notsodeep.models import DEQ, Explicit
 from notsodeep.nn.layers import CellLayer
 from notsodeep.nn.networks import DEQNet, ExplicitNet
 from notsodeep.nn.sequential import described_layers, layers_from
-from notsodeep.reading import json_text, opened
+from notsodeep.reading import affordable, json_text, opened
 
 __all__ = ["load", "save"]
 
 _FORMAT = "notsodeep-network"
 _CHECKSUM = "sha256"
 _LONGEST_HEADER = 16 << 20
+_PIECE = 1 << 22  # numbers checked at a time
 _MOST = {"memory": 1000}  # limits, so that a file cannot ask for endless work:
 _MOST |= dict.fromkeys(("max_iter", "backward_max_iter", "phantom_steps"), 1_000_000)
 _SOLVER_OPTIONS = ("solver", "tol", "max_iter", "backward", "backward_solver", "backward_tol", "backward_max_iter",
@@ -72,7 +74,7 @@ def _require_readable(net: Any) -> None:
             )
         if value.is_floating_point() and value.dtype not in _DTYPES.values():
             raise InputError(f"{name} is {value.dtype}, which load does not read; save net.float()")
-        if not bool(value.isfinite().all()):
+        if not finite(value):
             raise InputError(f"{name} holds NaN or infinite values, which load refuses")
 
 
@@ -114,7 +116,7 @@ def _build_layers(description: Any, tensors: dict[str, torch.Tensor]) -> torch.n
 
 def _require_numbers(tensors: Mapping[str, torch.Tensor], dtype: torch.dtype) -> None:
     for name, value in tensors.items():
-        if value.dtype != dtype or not bool(value.isfinite().all()):
+        if value.dtype != dtype or not finite(value):
             raise InputError(
                 f"{name} does not hold finite numbers in {str(dtype).removeprefix('torch.')}; save another network"
             )
@@ -198,6 +200,8 @@ def unpacked(path: str | Path, kind: str) -> tuple[dict[str, torch.Tensor], dict
         with opened(path) as start:  # limit the header, which is parsed at once whatever length it declares
             if int.from_bytes(start.read(8), "little") > _LONGEST_HEADER:
                 raise ValueError("its header is too long")
+            length = os.fstat(start.fileno()).st_size
+            affordable(length, length)
         with safetensors.safe_open(str(path), framework="pt") as file:
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
             text = (file.metadata() or {}).get(kind)
@@ -217,6 +221,11 @@ def unpacked(path: str | Path, kind: str) -> tuple[dict[str, torch.Tensor], dict
     if not sound:
         raise InputError(f"path={str(path)!r} was changed after it was written (checksum differs); save it again")
     return tensors, content
+
+
+def finite(value: torch.Tensor) -> bool:
+    """Whether all numbers are finite, without memory for all of them: a sparse file is longer than what it takes."""
+    return all(bool(part.isfinite().all()) for part in value.reshape(-1).split(_PIECE))
 
 
 def _digest(tensors: Mapping[str, torch.Tensor], content: Mapping[str, Any]) -> str:
