@@ -14,8 +14,10 @@ import pytest
 import zarr
 from tests.scale import problems
 
+import notsodeep as nsd
 from notsodeep import InputError
 from notsodeep.scale import DamagedTileError, StoredBlocks, compute, verify
+from notsodeep.scale.store import TileStore
 from notsodeep.solvers import StoredFactor
 
 # --- a tile knows where it belongs --------------------------------------------------------------
@@ -232,7 +234,9 @@ def test_a_long_manifest_is_not_parsed(tmp_path: Path) -> None:
         ([20, 20], [21, 20], "its zarr.json has tiles larger than the matrix"),
         ([20, 20], [10**9, 10**9], "its zarr.json has tiles larger than the matrix"),
         ([10**9, 10**9], [10**9, 10**9], None),
-        ([10**39, 10**39], [10**39, 10**39], None),
+        ([10**39, 10**39], [10**39, 10**39], "describes more than 1,000,000 tiles or 1,000,000,000 rows"),
+        ([20, 10], [10, 10], "a triangle of a matrix that is not square"),
+        ([20, 20], [20, 10], "a triangle of a matrix that is not square"),
     ],
 )
 def test_a_manifest_that_promises_too_much(
@@ -259,7 +263,7 @@ def test_a_tile_larger_than_the_memory(tmp_path: Path) -> None:
         os.truncate(path / "c/0/0", 8 * 10**12 + 56)
     except OSError:
         pytest.skip("no sparse files of 8 TB here")
-    with pytest.raises(InputError, match="a tile of 1000000 × 1000000 exceeds the memory"):
+    with pytest.raises(InputError, match="1000000 × 1000000 entries exceed the memory"):
         verify(path)
 
 
@@ -273,8 +277,45 @@ def test_a_tile_with_holes_is_not_read_into_memory_that_is_not_free(
     os.truncate(path / "c/0/0", 8 * 4000**2 + 56)
     assert verify(path).damaged == ((0, 0),)
     monkeypatch.setattr("notsodeep.scale.store.available_memory", lambda: 10**8)
-    with pytest.raises(InputError, match="a tile of 4000 × 4000 exceeds the memory"):
+    with pytest.raises(InputError, match="4000 × 4000 entries exceed the memory"):
         verify(path)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"triangle": "lower"}, "holds half of a kernel; compute it again"),
+        ({"kind": "\x1b[31mck"}, r"kind='\\x1b\[31mck' is not known"),
+        ({"kind": ["ck"]}, "is not known"),
+    ],
+)
+def test_a_forged_kernel_whose_checksums_fit(change: dict[str, Any], message: str, tmp_path: Path) -> None:
+    """Checksums need no secret: what they cover is checked as well."""
+    manifest = {"triangle": "full", "kind": "ck", "model": nsd.DEQ("relu", 0.2, 0.8).to_dict(), **change}
+    with TileStore.writing(tmp_path / "K.zarr", (20, 20), (10, 10), np.float64, manifest) as store:
+        for tile in store.tiles():
+            store.write(tile, np.zeros((10, 10)))
+    assert verify(tmp_path / "K.zarr").sound
+    with pytest.raises(InputError, match=message):
+        StoredBlocks(tmp_path / "K.zarr")
+
+
+def test_a_factor_is_a_lower_triangle(tmp_path: Path) -> None:
+    manifest = {"triangle": "upper", "kernel": {}, "added": 0.1}
+    with TileStore.writing(tmp_path / "L.zarr", (20, 20), (10, 10), np.float64, manifest):
+        pass
+    with pytest.raises(InputError, match="does not hold a factor"):
+        StoredFactor(tmp_path / "L.zarr")
+
+
+def test_a_kernel_that_exceeds_the_memory_is_read_by_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "K.zarr"
+    compute(problems.source(20), path)
+    promise(path, [10**9, 10**9], [10**7, 10**7])
+    stored = StoredBlocks(path)
+    for use in (stored.to_numpy, lambda: np.asarray(stored), lambda: stored.columns(np.arange(1000))):
+        with pytest.raises(InputError, match="entries exceed the memory; read fewer at a time"):
+            use()
 
 
 def test_a_manifest_of_great_depth(tmp_path: Path) -> None:

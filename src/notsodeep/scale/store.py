@@ -54,6 +54,7 @@ _UNBOUND = 1  # its tiles are not bound to their place
 _FINGERPRINT = re.compile(r"[0-9a-f]{64}")
 _NAMES = {"X": "data", "Y": "second data"}  # version of the manifest, shown to users
 _MOST = 10**6  # limit for the number of tiles (files) of a store
+_LONGEST = 10**9  # limit for its rows and columns
 _HARMLESS = 1 << 26  # tiles up to this size are read without checking the free memory
 _PIECE = 1 << 20  # bytes checked at a time; they stay in the cache
 
@@ -103,8 +104,11 @@ class TileStore:
         if other or any(step > n for step, n in zip(self.tile, self.shape, strict=True)):
             named = f"{other[0]} that notsodeep does not write" if other else "tiles larger than the matrix"
             raise InputError(f"{self.path} is not a kernel store: its zarr.json has {named}")
-        if _many(self.shape, self.tile):
-            raise InputError(f"{self.path} is not a kernel store: its zarr.json describes more than {_MOST:,} tiles")
+        if _many(self.shape, self.tile) or max(self.shape) > _LONGEST:
+            limit = f"{_MOST:,} tiles or {_LONGEST:,} rows"
+            raise InputError(f"{self.path} is not a kernel store: its zarr.json describes more than {limit}")
+        if self._triangle and (len({*self.shape}) > 1 or len({*self.tile}) > 1):
+            raise InputError(f"{self.path} is not a kernel store: a triangle of a matrix that is not square")
         self._checksum = need("google_crc32c").extend
 
     @classmethod
@@ -208,6 +212,13 @@ class TileStore:
         """Of the file of a tile."""
         return self._bytes + (4 + 32 + 16 + 4 if self.bound else 4)
 
+    def room(self, shape: tuple[int, int], dtype: Any) -> Array:
+        """An array without values, if it fits into the memory."""
+        size = math.prod(shape) * np.dtype(dtype).itemsize
+        if size > _HARMLESS and size > available_memory():
+            raise InputError(f"{self.path}: {shape[0]} × {shape[1]} entries exceed the memory; read fewer at a time")
+        return np.empty(shape, dtype)
+
     def read(self, tile: Tile) -> Array:
         """Return a tile after verifying its checksums; the last tiles of the matrix come without padding."""
         path = self.file(tile)
@@ -220,9 +231,7 @@ class TileStore:
         damaged = f"{self.path}: tile {tile} is damaged; `notsodeep verify` lists what to repair"
         if not self.exists(tile):
             raise DamagedTileError(damaged)
-        if self._bytes > _HARMLESS and self._bytes > available_memory():  # sparse files may be huge
-            raise InputError(f"{self.path}: a tile of {self.tile[0]} × {self.tile[1]} exceeds the memory")
-        data = np.empty(self.tile, self.dtype)
+        data = self.room(self.tile, self.dtype)  # sparse files may be huge
         ending = bytearray(self._size - self._bytes)
         with path.open("rb", buffering=0) as source:
             complete = _fill(source, data.data) and _fill(source, memoryview(ending))

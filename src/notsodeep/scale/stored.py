@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from notsodeep.checks import InputError
+from notsodeep.checks import InputError, choice
 from notsodeep.descriptions import model_from_dict
 from notsodeep.extras import need
 from notsodeep.kernels.matrices import KernelMatrix, precision_of
@@ -56,6 +56,9 @@ class StoredBlocks(KernelMatrix):
         self.store = TileStore(path)
         if "kind" not in self.store.manifest:
             raise InputError(f"{self.store.path} holds a factor, not a kernel")
+        if self.store.manifest["triangle"] == "lower":
+            raise InputError(f"{self.store.path} holds half of a kernel; compute it again")
+        choice(self.store.manifest["kind"], DEQ.kinds, f"{self.store.path}: kind")
         precision = precision_of(dtype, np.empty(0, self.store.dtype))
         super().__init__(self.store.shape, precision, self.store.manifest["triangle"] == "upper")
         self.reused = reused
@@ -84,7 +87,7 @@ class StoredBlocks(KernelMatrix):
 
     def block(self, rows: slice, columns: slice, out: Array | None = None, progress: Progress = False) -> Array:
         (i0, i1, _), (j0, j1, _) = rows.indices(self.shape[0]), columns.indices(self.shape[1])
-        result = np.empty((max(i1 - i0, 0), max(j1 - j0, 0)), self.dtype) if out is None else out
+        result = self.store.room((max(i1 - i0, 0), max(j1 - j0, 0)), self.dtype) if out is None else out
         height, width = self.tile
         for i in range(i0 // height, -(-i1 // height)):
             for j in range(j0 // width, -(-j1 // width)):
@@ -109,7 +112,7 @@ class StoredBlocks(KernelMatrix):
     def columns(self, chosen: Array) -> Array:
         """K[:, chosen] in float64; every tile is read once."""
         chosen = np.asarray(chosen)
-        result = np.empty((self.shape[0], len(chosen)))
+        result = self.store.room((self.shape[0], len(chosen)), np.float64)
         width = self.tile[1]
         for j in np.unique(chosen // width):
             here = np.flatnonzero(chosen // width == j)

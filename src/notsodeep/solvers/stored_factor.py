@@ -40,7 +40,7 @@ class StoredFactor:
 
     def __init__(self, path: str | Path) -> None:
         self.store = TileStore(path)
-        if "added" not in self.store.manifest:
+        if "added" not in self.store.manifest or self.store.manifest["triangle"] != "lower":
             raise InputError(f"{self.store.path} does not hold a factor")
 
     @staticmethod
