@@ -126,6 +126,38 @@ def test_a_damaged_trial_is_done_again(tmp_path: Path) -> None:
         assert trials.get({"x": 2, "seed": 0}, square) == row
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"numbers": {"square": 5}},
+        {"numbers": {"square": 4, "x": 99}},
+        {"numbers": [["square", 4]]},
+        {"entry": "two"},
+        {"revision": 0},
+        {"version": "0.0"},
+        {"settings": {"x": 2.0, "seed": False}},
+        {"note": "mine"},
+        {"sha256": "0" * 64},
+    ],
+    ids=str,
+)
+def test_a_trial_that_was_changed_or_is_another_one_is_done_again(tmp_path: Path, change: dict[str, Any]) -> None:
+    trials = Trials(tmp_path, "one", 1)
+    settings = {"x": 2, "seed": 0}
+    row = trials.get(settings, square)
+    path = trials.path(settings)
+    path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
+    again = Trials(tmp_path, "one", 1)
+    assert again.get(settings, square) == row
+    assert (again.measured, again.reused) == (1, 0)
+
+
+def test_a_trial_with_numbers_for_names_is_found_again(tmp_path: Path) -> None:
+    trials = Trials(tmp_path, "one", 1)
+    trials.get({"x": 2}, lambda x: {"curve": {10: 1.0, 9: (2.0,)}})
+    assert trials.find({"x": 2}) == ({"curve": {"10": 1.0, "9": [2.0]}}, pytest.approx(0, abs=1))
+
+
 def test_numbers_that_json_does_not_have_leave_nothing(tmp_path: Path) -> None:
     trials = Trials(tmp_path / "trials", "one", 1)
     with pytest.raises(ValueError, match="not JSON compliant"):
@@ -323,6 +355,30 @@ def test_some_entries_share_a_page_with_earlier_ones(
     written = (tmp_path / "index.html").read_text(encoding="utf-8")
     assert [f"#{name}" in written for name in entries] == [True, True, True, False]
     assert "notsodeep reproduce two three one" in written
+
+
+@pytest.mark.parametrize(
+    ("file", "content"),
+    [
+        ("verdict.json", '{"quick": false, "version": "VERSION"}'),
+        ("verdict.json", '{"quick": false, "version": "VERSION", "name": 3, "paper": [], "checks": 5}'),
+        ("verdict.json", "{"),
+        ("data.json", "{}"),
+        ("data.json", "[1]"),
+    ],
+)
+def test_damaged_results_of_earlier_entries_are_one_line(
+    file: str, content: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entries = {name: replace(example(square), name=name) for name in ("one", "two")}
+    monkeypatch.setattr(registry, "ENTRIES", entries)
+    assert call("reproduce", "one", "--out", str(tmp_path)) == 0
+    (tmp_path / "one" / file).write_text(content.replace("VERSION", nsd.__version__))
+    capsys.readouterr()
+    assert call("reproduce", "two", "--out", str(tmp_path)) == 2
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1
+    assert "delete" in error
 
 
 def test_all_fails_when_an_entry_could_not_run(

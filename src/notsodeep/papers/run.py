@@ -139,7 +139,16 @@ def reproduce_some(
             if earlier.get("quick") is quick and earlier.get("version") == __version__:
                 shown[entry.name] = (earlier, entry)
     content, entries = zip(*shown.values(), strict=True)
-    files.write(out / "index.html", page(content, entries, out, " ".join(shown)))
+    try:
+        text = page(content, entries, out, " ".join(shown))
+    except (LookupError, TypeError, ValueError, AttributeError) as error:
+        if len(shown) == len(records):
+            raise
+        earlier_ones = ", ".join(list(shown)[len(records) :])
+        raise InputError(
+            f"out={str(out)!r}: earlier results are damaged ({error!r}); delete those of {earlier_ones}"
+        ) from error
+    files.write(out / "index.html", text)
     return records
 
 

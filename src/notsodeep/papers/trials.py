@@ -23,7 +23,7 @@ class Trials:
     """Numbers by settings, in ``<folder>/<key>.json``.
 
     The key is a hash of the entry, of its revision, of the version of this package and of the
-    settings: a trial is reused only if all of them are the same.
+    settings: a trial is reused only if all of them are the same, and if its content has its checksum.
 
     Parameters
     ----------
@@ -58,16 +58,17 @@ class Trials:
 
     def path(self, settings: Settings) -> Path:
         """Where the numbers of these settings are kept."""
-        text = json.dumps({**self.identity, "settings": dict(settings)}, sort_keys=True, allow_nan=False)
-        return self.folder / f"{hashlib.sha256(text.encode()).hexdigest()[:20]}.json"
+        return self.folder / f"{_digest({**self.identity, 'settings': dict(settings)})[:20]}.json"
 
     def find(self, settings: Settings) -> tuple[dict[str, Any], float] | None:
         """The numbers and their computing time, if the file exists and is valid."""
         try:
-            content = json_file(self.path(settings))
-            if content["settings"] != json.loads(json.dumps(dict(settings))):
-                return None
-            return dict(content["numbers"]), nonnegative(content["seconds"], "seconds")
+            content = dict(json_file(self.path(settings)))
+            written = content.pop("sha256", None)  # trials of version 0.1.0 have none
+            seconds, numbers = nonnegative(content.pop("seconds"), "seconds"), content.pop("numbers")
+            whole = written is None or written == _digest({**content, "numbers": numbers})
+            ours = _text(content) == _text({**self.identity, "settings": dict(settings)})
+            return (numbers, seconds) if whole and ours and isinstance(numbers, dict) else None
         except (OSError, LookupError, TypeError, ValueError):
             return None
 
@@ -81,11 +82,21 @@ class Trials:
         began = time.perf_counter()
         numbers = measure(**settings)
         seconds = round(time.perf_counter() - began, 3)
-        content = {**self.identity, "settings": dict(settings), "numbers": numbers, "seconds": seconds}
+        content = {**self.identity, "settings": dict(settings), "numbers": numbers}
+        content |= {"seconds": seconds, "sha256": _digest(content)}
         files.write(self.path(settings), json.dumps(content, allow_nan=False) + "\n", parents=True)
         self.measured += 1
         self.seconds += seconds
         return {**settings, **numbers}
+
+
+def _text(content: Any) -> str:
+    """As a file holds it: numbers that name something have become text."""
+    return json.dumps(json.loads(json.dumps(content, allow_nan=False)), sort_keys=True)
+
+
+def _digest(content: Any) -> str:
+    return hashlib.sha256(_text(content).encode()).hexdigest()
 
 
 def own_json(path: Path, kind: type) -> Any:
