@@ -304,6 +304,16 @@ def bad_epochs(**changes):
         lambda tensors, state: tensors.pop("rng"),
         lambda tensors, state: tensors.update(rng=torch.zeros(7)),
         lambda tensors, state: tensors.update(rng=tensors["rng"] * 0 + 255),
+        lambda tensors, state: state.update(epochs=[]),
+        lambda tensors, state: state.update(best=2),
+        bad_epochs(loss=None),
+        bad_epochs(epoch=1.0),
+        lambda tensors, state: tensors.pop("optimizer/0/exp_avg_sq"),
+        lambda tensors, state: tensors.pop("optimizer/0/step"),
+        lambda tensors, state: tensors.update({"optimizer/0/evil": tensors["optimizer/0/exp_avg"].clone()}),
+        lambda tensors, state: tensors.update({"optimizer/-1/exp_avg": tensors["optimizer/1/exp_avg"].clone()}),
+        lambda tensors, state: tensors.update({"optimizer/0/step": torch.tensor(-1.0)}),
+        lambda tensors, state: tensors.update({"optimizer/0/exp_avg_sq": -tensors["optimizer/0/exp_avg_sq"]}),
     ],
 )
 def test_damaged_checkpoints_leave_the_network_alone(tmp_path, damage):
@@ -319,6 +329,87 @@ def test_damaged_checkpoints_leave_the_network_alone(tmp_path, damage):
     with pytest.raises(InputError, match="is damaged"):
         nn.fit(net, rows(), LABELS, epochs=2, checkpoint=path)
     assert torch.equal(net.readout, before)
+
+
+SCHEDULERS = {
+    "multi step": lambda opt: torch.optim.lr_scheduler.MultiStepLR(opt, [2], gamma=0.1),
+    "one cycle": lambda opt: torch.optim.lr_scheduler.OneCycleLR(opt, 1.0, total_steps=40),
+    "plateau": lambda opt: torch.optim.lr_scheduler.ReduceLROnPlateau(opt, patience=0, threshold=0.5),
+    "warm restarts": lambda opt: torch.optim.lr_scheduler.CosineAnnealingWarmRestarts(opt, 2),
+    "sequence": lambda opt: torch.optim.lr_scheduler.SequentialLR(
+        opt, [torch.optim.lr_scheduler.ConstantLR(opt), SCHEDULERS["multi step"](opt)], [1]
+    ),
+}
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")  # of torch, about its own schedulers
+@pytest.mark.parametrize("per", ["epoch", "step"])
+@pytest.mark.parametrize("name", SCHEDULERS)
+def test_a_resumed_scheduler_is_where_it_was(tmp_path, name, per):
+    if name == "plateau" and per == "step":
+        pytest.skip("it looks at the loss of an epoch")
+    options = {"scheduler": SCHEDULERS[name], "scheduler_per": per, "batch_size": 7}
+    whole, parts = small(), small()
+    nn.fit(whole, rows(), LABELS, epochs=4, **options)
+    for epochs in (1, 3):
+        nn.fit(small(), rows(), LABELS, epochs=epochs, checkpoint=tmp_path / "run.safetensors", **options)
+    nn.fit(parts, rows(), LABELS, epochs=4, checkpoint=tmp_path / "run.safetensors", **options)
+    assert all(torch.equal(a, b) for a, b in zip(whole.parameters(), parts.parameters(), strict=True))
+
+
+@pytest.mark.parametrize("steps", [None, 0, -1, 10**39, 1.5])
+def test_a_file_does_not_decide_how_long_a_scheduler_runs(tmp_path, steps):
+    import safetensors.torch
+
+    path, options = tmp_path / "run.safetensors", {"scheduler": SCHEDULERS["multi step"], "scheduler_per": "step"}
+    nn.fit(small(), rows(), LABELS, epochs=1, checkpoint=path, **options)
+    tensors, state = export.unpacked(path, "training")
+    forged = {**state, "steps": steps, "scheduler": {"step": 3, "optimizer": 3, "last_epoch": None}}
+    safetensors.torch.save_file(tensors, path, {"training": json.dumps(forged)})
+    with pytest.raises(InputError, match="is damaged"):
+        nn.fit(small(), rows(), LABELS, epochs=2, checkpoint=path, **options)
+
+
+def test_an_optimizer_that_cannot_be_copied_is_resumed(tmp_path):
+    class Own(torch.optim.Adam):
+        def __init__(self, parameters):
+            super().__init__(parameters)
+            self.mine = lambda: None  # not part of what a copy of an optimizer has
+
+        def step(self, closure=None):
+            self.mine()
+            return super().step(closure)
+
+    whole, parts = small(), small()
+    nn.fit(whole, rows(), LABELS, epochs=3, optimizer=Own)
+    for epochs in (1, 3):
+        nn.fit(parts, rows(), LABELS, epochs=epochs, optimizer=Own, checkpoint=tmp_path / "run.safetensors")
+    assert all(torch.equal(a, b) for a, b in zip(whole.parameters(), parts.parameters(), strict=True))
+
+
+def test_the_best_weights_belong_to_a_checkpoint_with_patience(tmp_path):
+    import safetensors.torch
+
+    path = tmp_path / "run.safetensors"
+    nn.fit(small(), rows(), LABELS, epochs=1, checkpoint=path, patience=3)
+    tensors, state = export.unpacked(path, "training")
+    kept = {name: value for name, value in tensors.items() if not name.startswith("best/")}
+    safetensors.torch.save_file(kept, path, {"training": json.dumps(state)})
+    with pytest.raises(InputError, match="is damaged"):
+        nn.fit(small(), rows(), LABELS, epochs=2, checkpoint=path, patience=3)
+
+
+def test_a_refused_checkpoint_is_one_short_line(tmp_path):
+    import safetensors.torch
+
+    path = tmp_path / "run.safetensors"
+    nn.fit(small(), rows(), LABELS, epochs=1, checkpoint=path)
+    tensors, state = export.unpacked(path, "training")
+    state["settings"]["batch_size"] = "x" * 10**6
+    safetensors.torch.save_file(tensors, path, {"training": json.dumps(state)})
+    with pytest.raises(InputError, match="belongs to a training with batch_size") as refusal:
+        nn.fit(small(), rows(), LABELS, epochs=2, checkpoint=path)
+    assert len(str(refusal.value)) < 1000
 
 
 def test_a_checkpoint_that_was_changed_is_told(tmp_path):

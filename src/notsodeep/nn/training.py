@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import itertools
 import json
 import math
 import time
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -20,7 +22,7 @@ from torch.utils.data import DataLoader
 from notsodeep import files
 from notsodeep.checks import InputError, NotConvergedError, choice, count, nonnegative, positive, seeded
 from notsodeep.nn.batches import Batches, is_loader, label_places
-from notsodeep.nn.export import describe, packed, unpacked
+from notsodeep.nn.export import describe, finite, packed, unpacked
 from notsodeep.nn.observation import evaluating
 from notsodeep.nn.projection import Contraction
 from notsodeep.progress import Progress, reporter
@@ -32,6 +34,7 @@ OPTIMIZERS: dict[str, tuple[type[torch.optim.Optimizer], float]] = {
     "adam": (torch.optim.Adam, 1e-2),
     "sgd": (torch.optim.SGD, 1e-1),
 }
+_MOST_STEPS = 10**6  # of the optimiser in an epoch, as a file may count them
 
 
 @dataclass(frozen=True)
@@ -48,6 +51,11 @@ class Epoch:
 
     def __index__(self) -> int:
         return self.epoch
+
+    @property
+    def judged(self) -> float:
+        """The loss that schedulers and patience look at."""
+        return self.loss if self.validation_loss is None else self.validation_loss
 
     def __str__(self) -> str:
         parts = [f"epoch {self.epoch}", f"loss {self.loss:.4g}"]
@@ -242,6 +250,7 @@ class _Run:
         self.contraction: Contraction | None = None
         self.scheduler: Any = None
         self.per_step = False
+        self.steps = 0
         self.history = History()
         self.best: dict[str, Tensor] | None = None
         self.settings: dict[str, Any] = {
@@ -334,6 +343,7 @@ class _Run:
         if self.clip is not None:
             torch.nn.utils.clip_grad_norm_(self.net.parameters(), self.clip)
         self.optimizer.step()
+        self.steps += 1
         if self.contraction is not None:
             self.contraction.step()
         if self.scheduler is not None and self.per_step:
@@ -370,11 +380,15 @@ class _Run:
                 time.perf_counter() - begin,
             )
         )
-        judged = mean if held_loss is None else held_loss
+        judged = self.history.last.judged
+        self._schedule(judged)
+        self._compare(judged)
+
+    def _schedule(self, judged: float) -> None:
+        """What the scheduler does after an epoch."""
         if self.scheduler is not None and not self.per_step:
             plateau = isinstance(self.scheduler, torch.optim.lr_scheduler.ReduceLROnPlateau)
             self.scheduler.step(judged) if plateau else self.scheduler.step()
-        self._compare(judged)
 
     @torch.no_grad()
     def _validate(self) -> tuple[float | None, float | None]:
@@ -391,7 +405,7 @@ class _Run:
 
     def _compare(self, value: float) -> None:
         number = len(self.history.epochs)
-        scores = [e.loss if e.validation_loss is None else e.validation_loss for e in self.history.epochs]
+        scores = [epoch.judged for epoch in self.history.epochs]
         if value == min(scores) and scores.index(value) == number - 1:
             self.history.best = number
             if self.patience is not None:
@@ -413,10 +427,8 @@ class _Run:
             "epochs": [asdict(epoch) for epoch in self.history.epochs],
             "best": self.history.best,
             "stopped_early": self.history.stopped_early,
+            "steps": self.steps,
         }
-        if self.scheduler is not None:
-            state["scheduler"] = _plain_state(self.scheduler)
-            state["rates"] = [group["lr"] for group in self.optimizer.param_groups]
         files.write(path, packed(tensors, "training", state))
 
     def restore(self, path: str | Path) -> None:
@@ -427,56 +439,90 @@ class _Run:
         try:
             found = dict(state["settings"])
             history = _history(state)
+            steps = 0 if self.scheduler is None else count(state["steps"], "steps")
+            if steps > _MOST_STEPS * len(history.epochs):
+                raise ValueError(f"it counts {steps} steps")
         except (LookupError, TypeError, ValueError) as error:
             raise InputError(f"checkpoint={str(path)!r} is damaged ({error}); pass another path") from None
         for name, value in self.settings.items():
             if found.get(name) != value:
-                what = {"data": "other data", "network": "another network"}.get(name, f"{name}={found.get(name)!r}")
+                what = {"data": "other data", "network": "another network"}.get(name, f"{name}={found.get(name)!r:.60}")
                 raise InputError(
                     f"checkpoint={str(path)!r} belongs to a training with {what}; use the same settings or another path"
                 )
         weights, best, slots = (_under(part, tensors) for part in ("net/", "best/", "optimizer/"))
         try:
-            for one in (weights, *([best] if best else [])):
+            for one in (weights, *([best] if best or self.patience is not None else [])):
                 if one.keys() != self.net.state_dict().keys():
                     raise ValueError("its weights are not those of the network")
                 for name, value in self.net.state_dict().items():
                     _like(one[name], value, name)
             torch.set_rng_state(_like(tensors["rng"], torch.get_rng_state(), "rng"))
             self.optimizer.load_state_dict({**self.optimizer.state_dict(), "state": self._slots(slots)})
-            if self.scheduler is not None:
-                self.scheduler.load_state_dict({**self.scheduler.state_dict(), **state["scheduler"]})
-                for group, rate in zip(self.optimizer.param_groups, state["rates"], strict=True):
-                    group["lr"] = positive(rate, "lr") if rate else 0.0
             self.net.load_state_dict(weights)
         except (LookupError, TypeError, ValueError, RuntimeError) as error:
             reason = " ".join(str(error).split())
             raise InputError(f"checkpoint={str(path)!r} is damaged ({reason}); pass another path") from None
-        self.best, self.history = best or None, history
+        self.best, self.history, self.steps = best or None, history, steps
+        self._replay()
+
+    def _replay(self) -> None:
+        """Bring a new scheduler to where it was: its state may hold anything, so that no file sets it."""
+        with warnings.catch_warnings(action="ignore"):  # that the optimiser has taken no step yet
+            for epoch in self.history.epochs:
+                self._schedule(epoch.judged)
+            for _ in range(self.steps if self.per_step else 0):
+                self.scheduler.step()
 
     def _slots(self, tensors: dict[str, Tensor]) -> dict[int, dict[str, Tensor]]:
-        """The optimizer's state of each parameter: its steps, and averages of the parameter's own shape."""
+        """The optimizer's state of each parameter: as after a step, with other numbers."""
         parameters = [one for group in self.optimizer.param_groups for one in group["params"]]
+        usual = _after_a_step(self.optimizer)
         slots: dict[int, dict[str, Tensor]] = {}
         for name, value in tensors.items():
-            index, _, key = name.partition("/")
-            like = torch.tensor(0.0) if key == "step" else parameters[count(int(index), "index", minimum=0)]
-            slots.setdefault(int(index), {})[key] = _like(value, like, name)
+            place, _, key = name.partition("/")
+            index = count(int(place), "index", minimum=0)
+            plain = torch.tensor(0.0) if key == "step" else parameters[index]
+            slots.setdefault(index, {})[key] = _like(value, usual[index][key] if usual else plain, name)
+            if (key == "step" and float(value) < 1) or (key.endswith("_sq") and bool((value < 0).any())):
+                raise ValueError(f"{name} is less than it can be")
+        for index, slot in slots.items():
+            if missing := [key for key, value in usual.get(index, {}).items() if value is not None and key not in slot]:
+                raise ValueError(f"optimizer/{index}/{missing[0]} is missing")
         return slots
+
+
+def _after_a_step(optimizer: torch.optim.Optimizer) -> dict[int, dict[str, Any]]:
+    """The state of a copy of the optimizer after a step; empty for one of the user's own that cannot be copied."""
+    try:
+        twin = copy.deepcopy(optimizer)
+        for parameter in (one for group in twin.param_groups for one in group["params"]):
+            parameter.grad = torch.zeros_like(parameter)
+        twin.step()
+        found: dict[int, dict[str, Any]] = twin.state_dict()["state"]
+    except Exception:  # anybody's code
+        return {}
+    return found
 
 
 def _history(state: Any) -> History:
     epochs = [Epoch(**epoch) for epoch in state["epochs"]]
     for number, epoch in enumerate(epochs, 1):
-        values = [value for value in vars(epoch).values() if value is not None]
-        if epoch.epoch != number or any(isinstance(value, bool) or not math.isfinite(value) for value in values):
+        values = [value for name, value in vars(epoch).items() if value is not None or name in ("loss", "seconds")]
+        if (
+            type(epoch.epoch) is not int
+            or epoch.epoch != number
+            or any(isinstance(value, bool) or not math.isfinite(value) for value in values)
+        ):
             raise ValueError(f"epoch {number} does not hold numbers")
-    return History(epochs, count(state["best"], "best", minimum=min(1, len(epochs))), state["stopped_early"] is True)
+    if not 1 <= count(state["best"], "best") <= len(epochs):
+        raise ValueError(f"best={state['best']} is none of its epochs")
+    return History(epochs, state["best"], state["stopped_early"] is True)
 
 
 def _like(value: Tensor, model: Tensor, name: str) -> Tensor:
     """A tensor from a file, if it has the shape and type it should have and finite numbers."""
-    if value.shape != model.shape or value.dtype != model.dtype or not bool(value.isfinite().all()):
+    if value.shape != model.shape or value.dtype != model.dtype or not finite(value):
         raise ValueError(f"{name} does not hold finite {model.dtype} numbers of shape {tuple(model.shape)}")
     return value
 
@@ -522,17 +568,6 @@ def _groups(items: Iterable[T], size: int) -> Iterator[list[T]]:
     iterator = iter(items)
     while group := list(itertools.islice(iterator, size)):
         yield group
-
-
-def _plain_state(scheduler: Any) -> dict[str, Any]:
-    """The numbers of a scheduler; its functions are made again."""
-    kept = {}
-    for name, value in scheduler.state_dict().items():
-        try:
-            kept[name] = json.loads(json.dumps(value))
-        except (TypeError, ValueError):
-            continue
-    return kept
 
 
 def _fingerprint(tensors: Sequence[Tensor]) -> str:
