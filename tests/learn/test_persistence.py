@@ -180,6 +180,15 @@ def test_a_depth_that_no_file_may_ask_for_is_not_written(tmp_path: Path) -> None
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_file_cannot_ask_for_endless_iterations(tmp_path: Path) -> None:
+    machine = DEQFeatures(width=6, features="deq").fit(X)
+    path = machine.save(tmp_path / "features.npz")
+    with pytest.raises(nsd.InputError, match="max_iter=1000000000000 must be at most 100000 in a file; lower it"):
+        load(forge(path, max_iter=10**12, tol=1e-30))
+    with pytest.raises(nsd.InputError, match="max_iter=1000000 must be at most 100000 in a file; lower it"):
+        machine.set_params(max_iter=10**6).save(tmp_path / "more.npz")
+
+
 def test_arrays_of_another_type_or_size_are_refused(saved: Path) -> None:
     """The checksum is over bytes; the same bytes as integers are other numbers."""
     content = dict(np.load(saved))
@@ -324,3 +333,24 @@ def test_numbers_that_do_not_fit_are_refused(saved: Path, name: str, value: Any)
     numbers = json.loads(str(np.load(saved)["header"]))["numbers"]
     with pytest.raises(nsd.InputError, match="does not describe an estimator of this notsodeep"):
         load(forge(saved, _numbers={**numbers, name: value}))
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        *((name, value) for name in ("recurrent", "input", "bias", "ridge") for value in (1e308, -1.0, float("nan"))),
+        ("ridge", 0.5),
+        ("criterion", "\x1b[31m"),
+        ("criterion", "leave_one_out"),
+        ("rows", "x"),
+    ],
+)
+def test_tuned_numbers_are_checked_like_parameters(tmp_path: Path, name: str, value: Any) -> None:
+    pytest.importorskip("torch")
+    machine = DEQKernelRegressor(kind="ck", optimize="marginal_likelihood", ridge=1e-2).fit(X, X[:, 0])
+    path = machine.save(tmp_path / "tuned.npz")
+    assert np.array_equal(load(path).predict(X), machine.predict(X))
+    numbers = json.loads(str(np.load(path)["header"]))["numbers"]
+    numbers["tuning"][name] = value
+    with pytest.raises(nsd.InputError, match="does not describe an estimator of this notsodeep"):
+        load(forge(path, _numbers=numbers))

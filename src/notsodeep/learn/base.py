@@ -233,7 +233,12 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
         """Restore what :meth:`_state` returned; anything that does not fit raises `ValueError`."""
         self.model_, self.tuning_ = self._model(), None
         if self.optimize is not None:
-            self._set_tuning(persistence.from_plain_fields(Tuning, numbers["tuning"]))
+            found = persistence.from_plain_fields(Tuning, numbers["tuning"])
+            for name in ("recurrent", "input", "bias", "ridge"):
+                persistence.variance(getattr(found, name), name)
+            if (found.criterion, found.ridge) != (self.optimize, numbers["ridge"]):
+                raise ValueError("its tuning is not the one of its parameters")
+            self._set_tuning(found)
         restore_preparation(self, arrays, numbers, self._channels or 1)
         self.X_fit_ = persistence.numbers_of(arrays, "X_fit", 2, (None, self.n_features_in_))
         self.dual_coef_ = persistence.numbers_of(arrays, "dual_coef", 2, (len(self.X_fit_), None))

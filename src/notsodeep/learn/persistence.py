@@ -27,7 +27,7 @@ from notsodeep.solvers import Solver
 from notsodeep.solvers.preconditioners import PRECONDITIONERS
 from notsodeep.solvers.shorthand import OLD, SOLVERS, solver_with
 
-__all__ = ["from_plain_fields", "load", "numbers_of", "plain_fields", "save"]
+__all__ = ["from_plain_fields", "load", "numbers_of", "plain_fields", "save", "variance"]
 
 Array: TypeAlias = NDArray[Any]
 Check: TypeAlias = Callable[[Any, str], Any]
@@ -36,6 +36,7 @@ _FORMAT = "notsodeep.learn"
 _VERSION = 1
 _DEEPEST = 1000  # limit for the layers of an unrolled network, so that a file cannot ask for endless work
 _LONGEST = 1000  # entries of a list
+_MOST_ITERATIONS = 100_000  # of the equilibrium of a sample
 
 
 def save(estimator: Any, path: str | Path, **options: Any) -> Path:
@@ -47,8 +48,9 @@ def save(estimator: Any, path: str | Path, **options: Any) -> Path:
     if any(array.dtype.hasobject for array in arrays.values()):
         raise InputError("labels that are Python objects cannot be written to a file; use strings or numbers")
     given = estimator.get_params(deep=False)
-    if given.get("depth") is not None:
-        _depth(given["depth"], "depth")
+    for name, check in (("depth", _depth), ("max_iter", _iterations)):
+        if given.get(name) is not None:
+            check(given[name], name)
     params = {name: _encode(value, name) for name, value in given.items()}
     header = {
         "format": _FORMAT,
@@ -208,7 +210,8 @@ def _model(kind: type) -> Check:
     return checked
 
 
-def _variance(value: Any, name: str) -> float:
+def variance(value: Any, name: str) -> float:
+    """A number that may be a variance, from a file."""
     moderate(nonnegative(value, name), name)
     return float(value)
 
@@ -248,6 +251,12 @@ def _depth(value: Any, name: str) -> int:
     return int(value)
 
 
+def _iterations(value: Any, name: str) -> int:
+    if count(value, name) > _MOST_ITERATIONS:
+        raise InputError(f"{name}={value!r} must be at most {_MOST_ITERATIONS} in a file; lower it")
+    return int(value)
+
+
 def _solver(value: Any, name: str) -> str | Solver:
     """A solver by name, or with options: numbers and choices, no directory, no checkpoint and no client."""
     if not isinstance(value, Mapping):
@@ -279,9 +288,9 @@ _PARAMETERS: dict[str, Check] = {
     "activation": _activation,
     "activations": _activations,
     "cell": _optional(_model(DeepDEQ)),
-    "recurrent": _variance,
-    "input": _variance,
-    "bias": _variance,
+    "recurrent": variance,
+    "input": variance,
+    "bias": variance,
     "kind": _one_of(*DEQ.kinds),
     "depth": _optional(_depth),
     "optimize": _optional(_one_of("marginal_likelihood", "leave_one_out")),
@@ -290,7 +299,7 @@ _PARAMETERS: dict[str, Check] = {
     "dtype": _optional(_one_of("float64", "float32")),
     "solver": _solver,
     "tol": positive,
-    "max_iter": count,
+    "max_iter": _iterations,
     "progress": _optional(_flag),
     "filter_size": count,
     "padding": _one_of("zero", "circular"),
@@ -302,7 +311,7 @@ _PARAMETERS: dict[str, Check] = {
     "orthogonal": _flag,
     "random_state": _optional(seeded),
     # of version 0.1
-    "max_iterations": _optional(count),
+    "max_iterations": _optional(_iterations),
     "seed": seeded,
     "preconditioner": _one_of(*PRECONDITIONERS),
     "memory": _optional(positive),
