@@ -81,6 +81,12 @@ def test_text_in_a_plot_cannot_act_on_the_page(evil: str) -> None:
         "/\\elsewhere",
         "\x01javascript:x",
         "a:b",
+        "/etc/passwd",
+        "..",
+        "../secret",
+        "a/../../secret",
+        "a/%2e%2E/x",
+        "a/..?x",
     ],
 )
 def test_only_addresses_of_the_web_and_relative_ones_become_links(address: str) -> None:
@@ -88,7 +94,9 @@ def test_only_addresses_of_the_web_and_relative_ones_become_links(address: str) 
     assert "href" not in render("t", [Section("s", parts)]).split("<main>")[1]
 
 
-@pytest.mark.parametrize("address", ["https://a.org/b?c=d&e", "http://a.org", "#two", "a/b.csv", "a%20b.html?x#y"])
+@pytest.mark.parametrize(
+    "address", ["https://a.org/b?c=d&e", "http://a.org", "#two", "a/b.csv", "a%20b.html?x#y", "a..b/c...d", "a?b=../c"]
+)
 def test_other_addresses_do(address: str) -> None:
     assert f'<a href="{escape(address)}">x</a>' in render("t", [Section("s", [Prose(f"[x]({address})")])])
 

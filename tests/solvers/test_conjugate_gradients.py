@@ -199,6 +199,12 @@ def test_largest_eigenvalue_from_below(name):
         {"directions": np.ones((5, 2))},
         {"numbers": np.ones(3)},
         {"numbers": None},
+        {"numbers": np.array([np.inf, 1.0, 1.0, 1.0])},
+        {"numbers": np.array([-1.0, 1.0, 1.0, 1.0])},
+        {"X": np.full((6, 2), np.inf)},
+        {"R": np.full((6, 2), np.inf)},
+        {"directions": np.full((6, 2), np.inf)},
+        {"directions": np.ones((6, 3))},
         {"more": np.ones(3)},
         {"R": np.zeros((6, 2))},  # fits, but was not written with the rest
     ],
@@ -219,3 +225,14 @@ def test_a_checkpoint_that_was_changed_is_refused(change, tmp_path):
     if not set(change) & {"more"} and not np.array_equal(change.get("R"), np.zeros((6, 2))):
         with pytest.raises(InputError, match="is not one of 6 × 2 unknowns"):
             cg.resume({name: value for name, value in (before | change).items() if value is not None})
+
+
+def test_a_checkpoint_without_directions(tmp_path):
+    """Nothing is left to do where the residual is 0; such a state is written and read like others."""
+    path, K = tmp_path / "state.npz", decaying(6, 1e3)
+    cg = ConjugateGradients(lambda V: K @ V, np.zeros((6, 2)))
+    assert cg.state()["directions"].shape == (6, 0)
+    cg.save(path, "this")
+    cg.load(path, "this")
+    cg.step()
+    assert cg.iteration == 0

@@ -36,7 +36,10 @@ _POLICY = (
     "form-action 'none'"
 )
 _MARKS = re.compile(r"\\([\\`*\[\]])|`([^`]+)`|\*\*([^*]+)\*\*|\[([^\]]+)\]\(([^)\s]+)\)")
-_ADDRESS = re.compile(r"https?://[^\x00-\x20]+|(?![/\\]{2})[^:\\\x00-\x20\x7f]+")  # on the web, or relative
+_UPWARDS = r"(?:[^?#]*/)?(?:\.|%2[eE]){2}(?:[/?#]|$)"
+_ADDRESS = re.compile(  # on the web, or beside the page
+    rf"https?://[^\x00-\x20]+|(?!/|{_UPWARDS})[^:\\\x00-\x20\x7f]+"
+)
 _FORMATS = {".png": "image/png", ".svg": "image/svg+xml", ".jpg": "image/jpeg"}
 
 
@@ -70,7 +73,8 @@ def plain(text: object) -> str:
 class Prose:
     """Paragraphs of plain text, separated by blank lines; ```code```, ``**strong**`` and ``[text](address)`` work.
 
-    An address begins with ``http://`` or ``https://``, or is relative. Untrusted text must go through :func:`plain`.
+    An address begins with ``http://`` or ``https://``, or is relative to the page and does not lead out of its folder.
+    Untrusted text must go through :func:`plain`.
     """
 
     text: str

@@ -142,7 +142,10 @@ class ConjugateGradients:
         shapes = {name: array.shape for name, array in state.items()}
         directions = shapes.pop("directions", ())
         numbers = all(array.dtype == np.float64 and not np.isnan(array).any() for array in state.values())
-        return numbers and shapes == expected and len(directions) == 2 and directions[0] == len(self.X)
+        if not numbers or shapes != expected or len(directions) != 2 or directions[0] != len(self.X):
+            return False
+        finite = all(np.isfinite(state[name]).all() for name in ("X", "R", "directions"))
+        return finite and directions[1] <= self.X.shape[1] and 0 <= state["numbers"][0] < 1e15
 
     def save(self, path: str | os.PathLike[str], identity: str) -> None:
         """Write the state to an .npz file, which appears complete or not at all."""
@@ -199,7 +202,8 @@ def largest_eigenvalue(operator: Operator, n: int, *, steps: int = 4, width: int
 
 def _digest(identity: str, state: dict[str, Array]) -> str:
     """SHA-256 over the problem and every array with its name, type and shape."""
-    lines = [identity, *(f"{name} {fingerprint(array)}" for name, array in sorted(state.items()))]
+    parts = ((name, fingerprint(array) if array.size else array.shape) for name, array in sorted(state.items()))
+    lines = [identity, *(f"{name} {part}" for name, part in parts)]
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
 
