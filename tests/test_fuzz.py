@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import gzip
 import json
+import shutil
 import time
 import warnings
 from collections.abc import Callable, Iterator
@@ -22,8 +23,11 @@ import notsodeep as nsd
 from notsodeep import InputError, data
 from notsodeep.data import catalog
 from notsodeep.data.formats import png
+from notsodeep.highdim import load_mixture
 from notsodeep.learn import DEQFeatures, DEQKernelClassifier, DEQKernelRegressor, load, persistence
 from notsodeep.papers.trials import Trials
+from notsodeep.scale import StoredBlocks, verify
+from notsodeep.scale.store import TileStore
 from notsodeep.solvers.conjugate_gradients import ConjugateGradients
 
 SECONDS = 10.0  # of processor time for one file
@@ -257,16 +261,64 @@ def read_png(path: Path) -> None:
 SETTINGS = {"n": 3, "seed": 0}
 
 
+NUMBERS = {"error": 0.5, "curve": [1.0, 2.0]}
+
+
 def write_trial(path: Path) -> None:
     trials = Trials(path.parent / "trials", "fuzz", 1)
-    trials.get(SETTINGS, lambda n, seed: {"error": 0.5, "curve": [1.0, 2.0]})
+    trials.get(SETTINGS, lambda n, seed: NUMBERS)
     path.write_bytes(trials.path(SETTINGS).read_bytes())
 
 
 def read_trial(path: Path) -> None:
+    """What is read is right, or done again."""
     trials = Trials(path.parent / "trials", "fuzz", 1)
     trials.path(SETTINGS).write_bytes(path.read_bytes())
-    trials.get(SETTINGS, lambda n, seed: {"error": 0.5, "curve": [1.0, 2.0]})
+    assert trials.get(SETTINGS, lambda n, seed: NUMBERS) == {**SETTINGS, **NUMBERS}
+
+
+KERNEL = (X @ X.T).astype(np.float64)
+MANIFEST = {"triangle": "upper", "kind": "ck", "model": nsd.DEQ("relu", 0.2, 0.8).to_dict(), "X": 64 * "0"}
+
+
+def stored(folder: Path) -> Path:
+    """A kernel in tiles; those that are missing or damaged are written again."""
+    with TileStore.writing(folder, KERNEL.shape, (5, 5), np.float64, MANIFEST) as store:
+        for tile in store.tiles():
+            if not store.valid(tile):
+                store.write(tile, KERNEL[store.span(tile)])
+    return folder
+
+
+def write_part(name: str) -> Callable[[Path], None]:
+    return lambda path: shutil.copy(stored(path.parent / "whole.zarr") / name, path) and None
+
+
+def read_part(name: str) -> Callable[[Path], None]:
+    """A store is right or says that it is not, and is mended or refused by the command that wrote it."""
+
+    def read(path: Path) -> None:
+        folder = path.parent / "K.zarr"
+        shutil.rmtree(folder, ignore_errors=True)
+        shutil.copytree(path.parent / "whole.zarr", folder)
+        shutil.copy(path, folder / name)
+        kernel = StoredBlocks(folder)
+        _ = repr(kernel), kernel.provenance, verify(folder)
+        try:
+            assert np.array_equal(kernel.to_numpy(), KERNEL)
+        finally:
+            assert np.array_equal(StoredBlocks(stored(folder)).to_numpy(), KERNEL)
+
+    return read
+
+
+def write_mixture(path: Path) -> None:
+    content = {
+        "means": [[0.0, 1.0], [1.0, 0.0]],
+        "covariances": [1.0, [[1.0, 0.1], [0.1, 2.0]]],
+        "proportions": [0.4, 0.6],
+    }
+    path.write_text(json.dumps(content), encoding="utf-8")
 
 
 def write_cache(path: Path) -> None:
@@ -325,6 +377,9 @@ KINDS: list[Kind] = [
     Kind("cg.npz", checkpoint, resumed, npz_fields),
     Kind("trial.json", write_trial, read_trial, json_fields),
     Kind("cache.npz", write_cache, read_cache, npz_fields),
+    Kind("zarr.json", write_part("zarr.json"), read_part("zarr.json"), json_fields),
+    Kind("tile", write_part("c/0/1"), read_part("c/0/1")),
+    Kind("mixture.json", write_mixture, load_mixture, json_fields),
 ]
 TORCH_KINDS = [
     Kind("run.safetensors", lambda path: training(path, 1), lambda path: training(path, 2), tensor_fields("training")),
