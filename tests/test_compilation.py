@@ -93,6 +93,20 @@ def test_a_damaged_file_is_written_anew(
     assert capsys.readouterr().err == ""
 
 
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no pipes with a name")
+@pytest.mark.parametrize("suffix", [".nbi", ".nbc"])
+def test_a_pipe_in_its_place_is_not_waited_for(
+    suffix: str, cache: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert hits(fresh(tmp_path)) == 0
+    (victim,) = cache.rglob(f"*{suffix}")
+    victim.unlink()
+    os.mkfifo(victim)
+    assert hits(fresh(tmp_path)) == 0
+    assert "are damaged; they are compiled again" in capsys.readouterr().err
+    assert hits(fresh(tmp_path)) == 1
+
+
 @pytest.mark.parametrize("suffix", [".nbi", ".nbc"])
 def test_a_file_of_another_user_is_not_unpickled(
     suffix: str, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

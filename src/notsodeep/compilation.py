@@ -130,11 +130,14 @@ class _Files(IndexDataCacheFile):
 
 def _require_seal(path: str) -> None:
     try:
-        content = Path(path).read_bytes()
+        mode = os.stat(path).st_mode
     except FileNotFoundError:
         return  # not there yet
+    if not stat.S_ISREG(mode):
+        raise ValueError(f"{path} is no file")  # reading from a pipe would never end
     if not _ours(path):
         raise ValueError(f"{path} was written by somebody else")
+    content = Path(path).read_bytes()
     if hashlib.sha256(content[:-_SEAL]).digest() != content[-_SEAL:]:
         raise ValueError(f"{path} is damaged")
 
