@@ -300,6 +300,22 @@ def test_a_forged_kernel_whose_checksums_fit(change: dict[str, Any], message: st
         StoredBlocks(tmp_path / "K.zarr")
 
 
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_entries_that_no_kernel_has_are_found(value: float, tmp_path: Path) -> None:
+    path = tmp_path / "K.zarr"
+    source = problems.source(50)
+    expected = compute(source, path, tile=25).to_numpy()
+    kept = TileStore(path)
+    with TileStore.writing(path, kept.shape, kept.tile, kept.dtype, kept.manifest) as store:
+        store.write((0, 1), np.where(np.eye(25), value, kept.read((0, 1))))
+        store.write((1, 1), np.where(np.eye(25), 1e308, 0.0))  # large, but numbers
+    assert verify(path).damaged == ((0, 1),)
+    with pytest.raises(DamagedTileError, match=r"tile \(0, 1\) holds NaN or infinite entries; compute it again"):
+        StoredBlocks(path).product(np.ones((50, 1)))
+    (path / "c/1/1").unlink()
+    assert np.array_equal(compute(source, path).to_numpy(), expected)
+
+
 def test_a_factor_is_a_lower_triangle(tmp_path: Path) -> None:
     manifest = {"triangle": "upper", "kernel": {}, "added": 0.1}
     with TileStore.writing(tmp_path / "L.zarr", (20, 20), (10, 10), np.float64, manifest):

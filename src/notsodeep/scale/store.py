@@ -78,6 +78,7 @@ class TileStore:
     def __init__(self, path: str | Path, claim: str | None = None) -> None:
         self.path = Path(path).absolute()
         self.claim = claim
+        self._numbers: set[Tile] = set()  # tiles known to hold finite entries
         description = self.path / "zarr.json"
         try:
             described = json_file(description)
@@ -243,6 +244,9 @@ class TileStore:
                 f"{self.path}: tile {tile} is of another place or another kernel, or zarr.json was edited; "
                 "`notsodeep verify` lists what to repair"
             )
+        if tile not in self._numbers and not _finite(data):
+            raise DamagedTileError(f"{self.path}: tile {tile} holds NaN or infinite entries; compute it again")
+        self._numbers.add(tile)
         rows, columns = self.span(tile)
         return data[: rows.stop - rows.start, : columns.stop - columns.start]
 
@@ -260,6 +264,7 @@ class TileStore:
             _require_own(self.path, path.parent)
 
         check()
+        self._numbers.discard(tile)
         with files.writing(path, durable=False, check=check) as file:
             file.write(full.data.cast("B"))
             file.write(self._ending(tile, full))
@@ -293,6 +298,12 @@ class TileStore:
         for start in range(0, len(view), _PIECE):
             total = self._checksum(total, bytes(view[start : start + _PIECE]))
         return int(total).to_bytes(4, "little")
+
+
+def _finite(data: Array) -> bool:
+    """Whether all entries are finite; their sum says so without memory for one flag an entry."""
+    with np.errstate(all="ignore"):
+        return bool(np.isfinite(data.sum()) or np.isfinite(data).all())
 
 
 def _own(directory: Path, name: str) -> Path:
