@@ -410,3 +410,11 @@ def test_a_checkpoint_of_a_look_alike_does_no_harm(tmp_path):
     s = solve(MatrixBlocks(K), y, solver=solver)
     np.testing.assert_allclose(s.coefficients, np.linalg.solve(K, y), rtol=1e-6, atol=1e-7)
     assert s.residual <= 1e-8
+
+
+@pytest.mark.parametrize("solver", ["cholesky", "cg", "nystrom"])
+def test_a_kernel_of_zeros(solver):
+    """That of rows that are zero, without a bias: only the ridge is left, and nothing is predicted."""
+    found = solve(np.zeros((20, 20)), np.ones((20, 1)), ridge=0.5, solver=solver)
+    expected = 0.0 if solver == "nystrom" else 2.0  # landmarks without a kernel have no coefficients
+    assert np.allclose(found.coefficients, expected)

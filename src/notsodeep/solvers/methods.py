@@ -215,7 +215,7 @@ class Nystrom(Solver):
         F = part @ whiten  # K_nS K_SS^(-1/2)
         weighted = system.weight[:, None] * F
         moments, basis = scipy.linalg.eigh(F.T @ weighted)
-        useful = moments > 1e-12 * max(moments[-1], 0.0)
+        useful = moments > 1e-12 * moments.max(initial=0.0)
         basis = basis[:, useful]
         inner = (basis.T @ (weighted.T @ system.B)) / (moments[useful] + system.ridge)[:, None]
         X = np.zeros(system.B.shape)  # zero outside S, to be used like the exact coefficients
