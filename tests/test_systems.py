@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import tomllib
 from pathlib import Path, PureWindowsPath
 
 import numpy as np
@@ -72,3 +73,12 @@ def test_names_that_are_written_differ_by_more_than_case() -> None:
             assert PureWindowsPath(name).name == name
             assert not re.fullmatch(r"(con|prn|aux|nul|com\d|lpt\d)(\..*)?", name.casefold())
             assert not set(name) & set('<>:"|?*')
+
+
+def test_the_systems_are_named_where_people_look() -> None:
+    root = Path(__file__).parents[1]
+    classifiers = tomllib.loads((root / "pyproject.toml").read_text("utf-8"))["project"]["classifiers"]
+    named = {one.split(" :: ")[-1] for one in classifiers if one.startswith("Operating System")}
+    assert named == {"Linux", "MacOS", "Windows"}
+    readme = (root / "README.md").read_text("utf-8")
+    assert all(system in readme for system in ("Linux", "macOS", "Windows"))
