@@ -338,9 +338,38 @@ def test_checkpoints_give_the_same_gradients_and_solve_once_more(reentrant):
     plainly = len(calls)
     calls.clear()
     loss(checkpoint(deep, x, use_reentrant=reentrant)).backward()
-    assert len(calls) < 2 * plainly
+    assert len(calls) <= 2 * plainly + 3  # graphs of their own: a checkpoint replaces what a graph saves
     for one, other in zip([x, *cell.parameters()], expected, strict=True):
         torch.testing.assert_close(one.grad, other, rtol=1e-11, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", CELLS)
+def test_the_last_evaluation_is_the_one_that_is_differentiated(name):
+    cell = CELLS[name]()
+    calls = []
+
+    def watched(z, x):
+        calls.append(torch.is_grad_enabled())
+        return cell(z, x)
+
+    x = cell.x(1).requires_grad_()
+    deep = settled(watched, solver="picard", tol=1e-10)
+    state = loss(deep(x, cell.start(1)))
+    assert len(calls) == deep.last_solve.iterations
+    assert sum(calls) <= 2
+    assert calls[-1]
+    found = torch.autograd.grad(state, [x, *cell.parameters()], retain_graph=True)
+    assert len(calls) == deep.last_solve.iterations
+    again = torch.autograd.grad(state, [x, *cell.parameters()])
+    expected = torch.autograd.grad(loss(plain(cell, cell.start(1), x)), [x, *cell.parameters()])
+    for one, same, other in zip(found, again, expected, strict=True):
+        assert torch.equal(one, same)
+        torch.testing.assert_close(one, other, rtol=1e-7, atol=1e-8)
+
+
+def test_without_anything_to_learn_there_is_no_graph():
+    assert not settled(lambda z, x: torch.tanh(0.3 * z + x))(draw(4, 3)).requires_grad
+    assert settled(lambda z, x: torch.tanh(0.3 * z + x))(draw(4, 3).requires_grad_()).requires_grad
 
 
 def test_a_checkpoint_inside_the_cell():

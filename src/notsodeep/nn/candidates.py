@@ -25,7 +25,7 @@ from notsodeep.one_layer import match_on_sphere
 __all__ = ["Candidate", "Scale", "candidates", "fit_readout"]
 
 STEPS = (1, 2, 4)  # of the cell, as they are
-TRAINED_STEPS = (2, 3)
+TRAINED_STEPS = (2, 3, 4)
 _CLOSE = 0.01  # distance of a design on the sphere that needs no more kinks
 _RIDGES = (1e-7, 1e-5, 1e-3)
 

@@ -197,6 +197,7 @@ def settle(
         state, report = unrolled(cell, cell.image(flat), options)
         return form.unpacked(state), report
     method = partial(stepper, options.solver, options.options)
+    cell.keeps = torch.is_grad_enabled() and options.backward == "implicit" and not _saves_elsewhere()
     solution = _solved(cell, flat.detach(), method, options.tol, options.max_iter, division)
     state, report = solution.state, solution.report
     tell(report, "forward", options.on_failure)
@@ -231,7 +232,7 @@ def _solved(
         return found
     report = found.report
     claimed = report.residuals <= tol
-    image = problem.evaluate(found.state)[0]
+    image = problem.evaluate(found.state, last=True)[0]
     report.residuals = relative_residuals(image, image - found.state)
     missed = report.residuals[claimed]
     if not bool((missed > tol).any()) or report.iterations >= max_iter:
@@ -280,6 +281,40 @@ class _Form:
         return tuple(part.reshape(len(flat), *shape) for part, shape in zip(parts, self.shapes, strict=True))
 
 
+@dataclass(frozen=True)
+class _Graph:
+    """One evaluation of f with its graph; the state's tensors are leaves."""
+
+    state: Tensor
+    parts: State
+    image: Tensor
+    form: _Form
+
+    def vjp(self, direction: Tensor, **options: bool) -> Tensor:
+        """(∂f/∂z)ᵀ · direction."""
+        if not self.image.requires_grad:
+            return torch.zeros_like(direction)
+        leaves = (self.parts,) if isinstance(self.parts, Tensor) else self.parts
+        found = torch.autograd.grad(self.image, leaves, direction, materialize_grads=True, **options)
+        return self.form.packed(found[0] if self.form.single else found)
+
+    @property
+    def reaches_others(self) -> bool:
+        """Whether the graph has other leaves."""
+        own = {id(one) for one in ((self.parts,) if isinstance(self.parts, Tensor) else self.parts)}
+        waiting, seen = [self.image.grad_fn], set()
+        while waiting:
+            node = waiting.pop()
+            if node is None or node in seen:
+                continue
+            seen.add(node)
+            leaf = getattr(node, "variable", None)
+            if leaf is not None and id(leaf) not in own:
+                return True
+            waiting += [following for following, _ in node.next_functions]
+        return False
+
+
 @dataclass
 class _Cell:
     """The map z ↦ f(z, …) on rows; the arguments of f are leaves of a tree."""
@@ -291,11 +326,16 @@ class _Cell:
     rows: int
     division: Division
     linear: tuple[Tensor, Tensor, Tensor] | None = None
+    keeps: bool = False  # the graph of the evaluation that is expected to be the last
+    kept: _Graph | None = None
     leaving: float = 1.0  # residuals are measured again on the whole batch
+    enough: float = 0.3
 
-    def image(self, state: Tensor) -> Tensor:
+    def image(self, state: Tensor, parts: State | None = None) -> Tensor:
+        """f(z), (rows, width); `parts` is the state in its own shapes, where it is known."""
         version = None if state.is_inference() or transformed() else state._version
-        found = self.f(self.form.unpacked(state), *tree.tree_unflatten(self.leaves, self.spec))
+        parts = self.form.unpacked(state) if parts is None else parts
+        found = self.f(parts, *tree.tree_unflatten(self.leaves, self.spec))
         if version is not None and state._version != version:
             raise InputError("f changes its state in place; return a new tensor, e.g. z + y in place of z.add_(y)")
         image = self.form.packed(found, len(state))
@@ -303,18 +343,29 @@ class _Cell:
             raise InputError(f"f returned {image.dtype} for a state in {state.dtype}; pass z0 in {image.dtype}")
         return image
 
-    def evaluate(self, state: Tensor, out: tuple[Tensor, Tensor] | None = None) -> tuple[Tensor, Tensor]:
-        return self.image(state), state
+    def evaluate(
+        self, state: Tensor, out: tuple[Tensor, Tensor] | None = None, last: bool = False
+    ) -> tuple[Tensor, Tensor]:
+        if not (last and self.keeps):
+            return self.image(state), state
+        self.kept = self.graph(state)
+        return self.kept.image.detach(), state
+
+    def graph(self, state: Tensor) -> _Graph:
+        parts = self.form.unpacked(state.detach())
+        for one in (parts,) if isinstance(parts, Tensor) else parts:
+            one.requires_grad_()
+        with torch.enable_grad():
+            return _Graph(state, parts, self.image(state, parts), self.form)
 
     def jvp(self, point: Tensor, direction: Tensor) -> Tensor:
         """f' · direction, as the derivative of u ↦ (f')ᵀu; its graph is reused for all directions at a point."""
         try:
             if self.linear is None or self.linear[0] is not point:
                 with torch.enable_grad():
-                    at = point.detach().requires_grad_()
-                    image = self.image(at)
-                    free = torch.zeros_like(image, requires_grad=True)
-                    self.linear = point, free, _vjp(image, at, free, create_graph=True)
+                    graph = self.graph(point)
+                    free = torch.zeros_like(graph.image, requires_grad=True)
+                    self.linear = point, free, graph.vjp(free, create_graph=True)
             _, free, transposed = self.linear
             if not transposed.requires_grad:  # f does not depend on z
                 return torch.zeros_like(point)
@@ -329,7 +380,8 @@ class _Cell:
         if not self.division.allowed:
             return None
         self.division.used = True
-        return replace(self, leaves=tuple(_cut(leaf, self.rows, rows) for leaf in self.leaves), rows=len(rows))
+        leaves = tuple(_cut(leaf, self.rows, rows) for leaf in self.leaves)
+        return replace(self, leaves=leaves, rows=len(rows), keeps=False, kept=None)
 
 
 def _cut(leaf: Any, total: int, rows: Tensor) -> Any:
@@ -376,12 +428,23 @@ def _widened(leaf: Any) -> Any:
 
 def _attached(cell: _Cell, state: Tensor, report: SolveReport, options: SolveOptions) -> Tensor:
     """The state, with gradients to everything that f depends on."""
-    image = cell.image(state.detach())
-    if not image.requires_grad:
+    kept, cell.kept = cell.kept, None
+    if cell.keeps and (kept is None or kept.state is not state):
+        kept = cell.graph(state)
+    image = cell.image(state.detach()) if kept is None else kept.image
+    if not image.requires_grad or (kept is not None and not kept.reaches_others):
         return state
     tensors = [leaf for leaf in cell.leaves if isinstance(leaf, Tensor)]
-    attached: Tensor = _Attach.apply(cell, report, options, state, image, *tensors)
+    attached: Tensor = _Attach.apply(cell, kept, report, options, state, image, *tensors)
     return attached
+
+
+def _saves_elsewhere() -> bool:
+    """Whether a hook, such as that of activation checkpointing, replaces what graphs save.
+
+    Checkpointing computes a graph again for every vector-Jacobian product of an adjoint solve that uses it.
+    """
+    return torch._C._autograd._top_saved_tensors_default_hooks(True) is not None
 
 
 class _Attach(torch.autograd.Function):
@@ -391,6 +454,7 @@ class _Attach(torch.autograd.Function):
     def forward(
         ctx: Any,
         cell: _Cell,
+        kept: _Graph | None,
         report: SolveReport,
         options: SolveOptions,
         state: Tensor,
@@ -404,7 +468,7 @@ class _Attach(torch.autograd.Function):
             cell, leaves=tuple(None if isinstance(one, Tensor) else one for one in cell.leaves), linear=None
         )
         ctx.places = [k for k, one in enumerate(cell.leaves) if isinstance(one, Tensor)]
-        ctx.report, ctx.options = report, options
+        ctx.kept, ctx.report, ctx.options = kept, report, options
         return state
 
     @staticmethod
@@ -417,38 +481,31 @@ class _Attach(torch.autograd.Function):
         cell, options = replace(ctx.cell, leaves=tuple(leaves)), ctx.options
         method = partial(stepper, options.backward_solver, options.backward_options)
         with full_precision(state):
-            adjoint = _Adjoint(cell, state, gradient)
+            adjoint = _Adjoint(cell, ctx.kept or cell.graph(state), gradient)
             limits = options.backward_tol, options.backward_max_iter
             found = _solved(adjoint, gradient, method, *limits, cell.division)
         tell(found.report, "backward", options.on_failure)
         ctx.report.backward = found.report
-        return None, None, None, None, found.state, *(None for _ in tensors)
+        return None, None, None, None, None, found.state, *(None for _ in tensors)
 
 
 class _Adjoint:
     """w ↦ g + (∂f/∂z)ᵀ w at one point z, from a graph that is kept."""
 
     leaving = 2.0  # a new graph of the remaining rows, and residuals of the whole batch
+    enough = 0.3
 
-    def __init__(self, cell: _Cell, point: Tensor, gradient: Tensor) -> None:
-        self.cell, self.gradient = cell, gradient
-        with torch.enable_grad():
-            self.point = point.detach().requires_grad_()
-            self.image = cell.image(self.point)
+    def __init__(self, cell: _Cell, graph: _Graph, gradient: Tensor) -> None:
+        self.cell, self.graph, self.gradient = cell, graph, gradient
 
-    def evaluate(self, state: Tensor, out: tuple[Tensor, Tensor] | None = None) -> tuple[Tensor, Tensor]:
+    def evaluate(
+        self, state: Tensor, out: tuple[Tensor, Tensor] | None = None, last: bool = False
+    ) -> tuple[Tensor, Tensor]:
         return self.gradient + self.jvp(state, state), state
 
     def jvp(self, point: Tensor, direction: Tensor) -> Tensor:
-        return _vjp(self.image, self.point, direction, retain_graph=True)
+        return self.graph.vjp(direction, retain_graph=True)
 
     def take(self, rows: Tensor) -> _Adjoint | None:
         cell = self.cell.take(rows)
-        return None if cell is None else _Adjoint(cell, self.point[rows], self.gradient[rows])
-
-
-def _vjp(image: Tensor, point: Tensor, direction: Tensor, **options: bool) -> Tensor:
-    if not image.requires_grad:
-        return torch.zeros_like(point)
-    found = torch.autograd.grad(image, point, direction, allow_unused=True, **options)[0]
-    return torch.zeros_like(point) if found is None else found
+        return None if cell is None else _Adjoint(cell, cell.graph(self.graph.state[rows]), self.gradient[rows])

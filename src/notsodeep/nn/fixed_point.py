@@ -15,18 +15,28 @@ from notsodeep.display import card
 __all__ = ["FixedPointMap", "SolveReport", "Stepper", "solve"]
 
 _WORTHWHILE = 0.25  # finished samples are removed once they are this fraction of the batch
+_SOON = 1.5  # steps left, by the rate of the last one, at which the next evaluation may be the last
 
 
 class FixedPointMap(Protocol):
-    """A map f on rows, f(z)_i depending on z_i alone; removing rows costs as much as `leaving` evaluations."""
+    """A map f on rows, f(z)_i depending on z_i alone.
+
+    Removing rows costs as much as `leaving` evaluations. While plain steps shrink the residual to less than the
+    fraction `enough`, mixing past iterates does not pay: the cheaper f is, the larger this fraction.
+    """
 
     @property
     def leaving(self) -> float: ...
 
-    def evaluate(self, state: Tensor, out: tuple[Tensor, Tensor] | None = None) -> tuple[Tensor, Tensor]:
+    @property
+    def enough(self) -> float: ...
+
+    def evaluate(
+        self, state: Tensor, out: tuple[Tensor, Tensor] | None = None, last: bool = False
+    ) -> tuple[Tensor, Tensor]:
         """Return f(z) and the tensor at which f is linearised there, both (rows, width).
 
-        `out` is a pair of buffers that may be used for them.
+        `out` is a pair of buffers that may be used for them; `last` says that the solve is expected to end here.
         """
 
     def jvp(self, point: Tensor, direction: Tensor) -> Tensor:
@@ -172,10 +182,11 @@ def solve(problem: FixedPointMap, start: Tensor, stepper: Stepper, tol: float, m
     gathered: list[tuple[Tensor, Tensor, Tensor, Tensor, int]] = []
     divisible = True
     state = start
-    before = float("inf")
+    before = steps_left = math.inf
     buffers = _Buffers(start)
     for iteration in range(1, max_iter + 1):
-        image, point = problem.evaluate(state, (buffers.images[iteration % 2], buffers.point))
+        buffer = buffers.images[iteration % 2], buffers.point
+        image, point = problem.evaluate(state, buffer, last=steps_left <= _SOON)
         step = torch.sub(image, state, out=buffers.steps[iteration % 2])
         residual = relative_residuals(image, step)
         worst = float(residual.max())
@@ -190,9 +201,9 @@ def solve(problem: FixedPointMap, start: Tensor, stepper: Stepper, tol: float, m
             break
         part: FixedPointMap | None = None
         finished = 1 - remaining / state.shape[0]
-        saved = finished * _steps_left(worst, before, tol)
+        steps_left = _steps_left(worst, before, tol)
         before = worst
-        if divisible and finished >= _WORTHWHILE and saved >= problem.leaving:
+        if divisible and finished >= _WORTHWHILE and finished * steps_left >= problem.leaving:
             leaving, staying = (~running).nonzero()[:, 0], running.nonzero()[:, 0]
             part = problem.take(staying)
             divisible = part is not None

@@ -28,8 +28,11 @@ class LayerMap:
     factor: float  # c
     phi: TensorActivation
     leaving: float = 0.0
+    enough: float = 0.5
 
-    def evaluate(self, state: Tensor, out: tuple[Tensor, Tensor] | None = None) -> tuple[Tensor, Tensor]:
+    def evaluate(
+        self, state: Tensor, out: tuple[Tensor, Tensor] | None = None, last: bool = False
+    ) -> tuple[Tensor, Tensor]:
         image, point = out or (None, None)
         point = torch.addmm(self.drive, state, self.weight.t(), alpha=self.factor, out=point)
         return self.phi(point, out=image), point
@@ -50,8 +53,11 @@ class Adjoint:
     factor: float
     slope: Tensor  # φ'(u*)
     leaving: float = 0.0
+    enough: float = 0.5
 
-    def evaluate(self, state: Tensor, out: tuple[Tensor, Tensor] | None = None) -> tuple[Tensor, Tensor]:
+    def evaluate(
+        self, state: Tensor, out: tuple[Tensor, Tensor] | None = None, last: bool = False
+    ) -> tuple[Tensor, Tensor]:
         image = torch.addmm(self.gradient, state, self.weight, alpha=self.factor, out=out[0] if out else None)
         image.mul_(self.slope)
         return image, image

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -15,9 +14,9 @@ from notsodeep.nn.fixed_point import Iterate, Stepper
 
 __all__ = ["SOLVERS", "Anderson", "Broyden", "Newton", "Picard", "stepper"]
 
-_PLAIN_IS_ENOUGH = 0.5  # while a plain step halves the residual, mixing does not pay
 _TRIAL = 5  # mixed steps after which their rate is compared with that of plain steps
 _WORTH = 1.5  # a mixed step costs about this many plain ones
+_STEADY = 0.75  # plain steps have become slow when their rate is above the former one to this power
 _SLOWEST = 0.95  # mixing goes on if plain steps shrink the residual less than this
 _GROWTH = 2.0  # a sample whose residual grows this much takes a plain step instead
 
@@ -37,8 +36,8 @@ class Picard:
 class Anderson:
     """z ← f(z) − Σ γ_k Δf_k, with γ minimising ‖f(z) − z − Σ γ_k Δ(f(z) − z)_k‖ per sample.
 
-    Plain steps are used as long as they halve the residual: for random weights the spectrum
-    of f' fills a disc, and then no mixing of past iterates is faster than plain iteration. If
+    Plain steps are used as long as they shrink the residual enough, to a half for one dense layer: for random weights
+    the spectrum of f' fills a disc, and then no mixing of past iterates is faster than plain iteration. If
     the first mixed steps are not faster by more than they cost, plain steps are used from then
     on, as for orthogonal weights, unless these turn out to be slower than they were before.
 
@@ -65,7 +64,7 @@ class Anderson:
     def next(self, at: Iterate) -> Tensor:
         previous, self.previous = self.previous, (at.image, at.step, at.residual)
         worst, self.worst = self.worst, at.worst
-        if previous is None or (self.filled == 0 and at.worst < _PLAIN_IS_ENOUGH * worst):
+        if previous is None or (self.filled == 0 and at.worst < at.map.enough * worst):
             return at.image
         if self.filled == 0:
             self.plain_rate, self.began = at.worst / worst, at.worst
@@ -73,7 +72,7 @@ class Anderson:
             self.plain = at.worst >= self.began * self.plain_rate ** (_WORTH * _TRIAL)
         if self.plain:
             self.filled, self.images = self.filled + 1, None
-            if self.filled <= _TRIAL + 2 or at.worst <= math.sqrt(self.plain_rate) * worst:
+            if self.filled <= _TRIAL + 2 or at.worst <= self.plain_rate**_STEADY * worst:
                 return at.image
             self.plain = False  # slower than before: mix again, from an empty memory
         old_image, old_step, old_residual = previous
@@ -84,22 +83,22 @@ class Anderson:
             self.gram = torch.zeros(rows, self.memory, self.memory, dtype=torch.float64, device=at.state.device)
         slot = self.filled % self.memory
         self.filled += 1
-        self.images[:, slot] = at.image - old_image
-        newest = at.step - old_step
-        self.steps[:, slot] = newest
-        products = torch.bmm(self.steps, torch.stack([newest, at.step], dim=2)).double()
-        self.gram[:, slot, :] = self.gram[:, :, slot] = products[:, :, 0]
         size = min(self.filled, self.memory)
+        torch.sub(at.image, old_image, out=self.images[:, slot])
+        newest = torch.sub(at.step, old_step, out=self.steps[:, slot])
+        steps = self.steps[:, :size]
+        with_newest, with_step = (torch.bmm(steps, one[:, :, None]).double() for one in (newest, at.step))
+        self.gram[:, slot, :size] = self.gram[:, :size, slot] = with_newest[:, :, 0]
         gram = self.gram[:, :size, :size]
         # a ridge relative to the trace keeps the normal equations solvable when differences align
         ridge = torch.finfo(at.state.dtype).eps * gram.diagonal(dim1=1, dim2=2).sum(1)
         eye = torch.eye(size, dtype=gram.dtype, device=gram.device)
         damped = gram + (ridge + torch.finfo(torch.float64).tiny)[:, None, None] * eye
-        weights = torch.linalg.solve_ex(damped, products[:, :size, 1:])[0].to(at.state.dtype)
+        weights = torch.linalg.solve_ex(damped, with_step)[0].to(at.state.dtype)
         safe = (at.residual <= _GROWTH * old_residual)[:, None, None]
         weights = torch.where(safe & weights.isfinite(), weights, 0.0)
-        mixed: Tensor = at.image - torch.bmm(weights.transpose(1, 2), self.images[:, :size])[:, 0]
-        return mixed
+        mixed = torch.baddbmm(at.image[:, None], weights.transpose(1, 2), self.images[:, :size], alpha=-1)
+        return mixed[:, 0]
 
     def take(self, rows: Tensor) -> None:
         if self.previous is not None:
