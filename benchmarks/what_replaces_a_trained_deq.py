@@ -72,8 +72,8 @@ class Student(torch.nn.Module):
         super().__init__()
         weights = net.effective_weights()
         self.phi, self.width = net.phi, net.width
-        self.recurrent = torch.nn.Parameter(weights.recurrent.detach().clone())
-        self.input = torch.nn.Parameter(weights.input.detach().clone())
+        self.recurrent = torch.nn.Parameter(weights.W.clone())
+        self.input = torch.nn.Parameter(weights.U.clone())
         self.bias = torch.nn.Parameter(torch.zeros(net.width))
 
     def forward(self, state: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
@@ -111,7 +111,7 @@ def consistency(net: nn.DEQNet, X: torch.Tensor, tests: torch.Tensor, seed: int)
         state, found = torch.zeros(len(tests), net.width), {}
         for steps in (1, 2):
             state = student(state, tests)
-            answers = (state / math.sqrt(net.width)) @ net.readout.t()
+            answers = state @ net.effective_weights().a.t()
             found[f"{steps}"] = float((answers.argmax(1) == truth).double().mean())
     return found
 

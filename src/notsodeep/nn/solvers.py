@@ -16,7 +16,7 @@ __all__ = ["SOLVERS", "Anderson", "Broyden", "Newton", "Picard", "stepper"]
 
 _TRIAL = 5  # mixed steps after which their rate is compared with that of plain steps
 _WORTH = 1.5  # a mixed step costs about this many plain ones
-_STEADY = 0.75  # plain steps have become slow when their rate is above the former one to this power
+_STEADY = 0.5  # plain steps have become slow when their rate is above the former one to this power
 _SLOWEST = 0.95  # mixing goes on if plain steps shrink the residual less than this
 _GROWTH = 2.0  # a sample whose residual grows this much takes a plain step instead
 
