@@ -1,6 +1,6 @@
 """Explicit networks as plain torch layers: the same function, in every format that a server takes.
 
-Also covers: nn/export.py, nn/onnx_graph.py.
+Also covers: nn/onnx_graph.py.
 """
 
 from __future__ import annotations
