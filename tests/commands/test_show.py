@@ -34,3 +34,13 @@ def test_show_of_a_single_layer(run: Run, tmp_path: Path) -> None:
     result = run("show", file)
     assert result.code == 2
     assert "is damaged: its match is incomplete" in result.err
+
+
+def test_show_of_a_match_of_version_0_1(run: Run) -> None:
+    """Written by ``notsodeep match --data digits --limit 40 --no-train --report`` of version 0.1.0."""
+    file = Path(__file__).parent / "files" / "match-0.1.json"
+    result = run("show", file)
+    assert result.code == 0
+    for words in ("digits: 40 samples", "exact in all four numbers", "0.0213 %", "plain tanh"):
+        assert words in " ".join(result.out.split())
+    assert run("show", file, "--json").json == json.loads(file.read_text(encoding="utf-8"))

@@ -156,6 +156,18 @@ def test_a_store_of_format_1_is_read_and_not_continued(tmp_path: Path) -> None:
     assert np.array_equal(StoredFactor(factor).solve(np.ones(50)), expected)
 
 
+def test_a_store_that_version_0_1_wrote() -> None:
+    """The tangent kernel of 12 samples in tiles of 5, written by version 0.1.0."""
+    path = Path(__file__).parent / "files" / "K-0.1.zarr"
+    X = np.random.default_rng(0).standard_normal((12, 4))
+    expected = nsd.DEQ("relu", 0.2, 0.8).kernel(X, kind="ntk")
+    np.testing.assert_allclose(StoredBlocks(path).to_numpy(), expected, rtol=1e-12)
+    found = verify(path)
+    assert found.sound
+    assert not found.bound
+    assert found.tiles == 6
+
+
 # --- manifests that promise too much -----------------------------------------------------------------
 
 
