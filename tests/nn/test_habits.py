@@ -5,6 +5,7 @@ Also covers: nn/batches.py, nn/projection.py.
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 from torch.utils.data import DataLoader, TensorDataset
@@ -25,6 +26,14 @@ def shallow(**options) -> nn.ExplicitNet:
 
 def weights(net: torch.nn.Module) -> torch.Tensor:
     return torch.cat([one.detach().reshape(-1) for one in net.parameters()])
+
+
+def test_a_generator_is_a_seed():
+    X, y = task()
+    nets = [shallow(), shallow()]
+    for net in nets:
+        nn.fit(net, X, y, epochs=1, batch_size=16, seed=np.random.default_rng(5))
+    assert torch.equal(weights(nets[0]), weights(nets[1]))
 
 
 def test_a_loader_gives_what_arrays_give():

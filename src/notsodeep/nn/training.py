@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
+import numpy as np
 import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
@@ -113,7 +114,7 @@ def fit(
     patience: int | None = None,
     callbacks: Callback | Sequence[Callback] = (),
     checkpoint: str | Path | None = None,
-    seed: int = 0,
+    seed: int | np.random.Generator = 0,
     progress: Progress = None,
 ) -> History:
     """Minimise the mean loss of ``net`` over mini-batches.
@@ -155,7 +156,7 @@ def fit(
     checkpoint : path, optional
         A safetensors file written after every epoch. When it exists, training resumes from it
         and the result is bit-identical to an uninterrupted run.
-    seed : int
+    seed : int or Generator
         Order of the samples.
     progress : bool, callable or None
         See :func:`notsodeep.progress.reporter`; a callable receives (Epoch, epochs).
@@ -189,7 +190,7 @@ def fit(
         run.settings["data"] = _fingerprint([*run.data.arrays, *(run.validation.arrays if run.validation else ())])
     with torch.random.fork_rng(devices=[]), reporter("training", total, progress) as report:
         run.check_outputs()
-        torch.manual_seed(seed)
+        torch.manual_seed(run.seed)
         if checkpoint is not None and Path(checkpoint).exists():
             run.restore(checkpoint)
         while len(run.history.epochs) < total and not run.history.stopped_early:
@@ -219,7 +220,7 @@ class _Run:
         loss: str | Callable[[Any, Tensor], Tensor] | None,
         validation: Any,
         patience: int | None,
-        seed: int,
+        seed: int | np.random.Generator,
     ) -> None:
         self.net = net
         example = next(net.parameters(), None)
