@@ -9,6 +9,7 @@ import json
 import threading
 import time
 import warnings
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ import numpy as np
 import pytest
 from tests.browser import in_a_browser, open_browser, wait
 from tests.command_line import Run
+from threadpoolctl import threadpool_info
 
 import notsodeep as nsd
 
@@ -74,8 +76,10 @@ def test_the_numbers_are_those_of_the_library(client: Any) -> None:
 @pytest.mark.parametrize("ratio", [0.5, 3.0])
 def test_the_distance_is_predicted(kind: str, ratio: float) -> None:
     """From k(t) alone, within a factor of two of what is measured on random rows of equal norm."""
-    found = answers.outlook(Knobs(phi="relu", recurrent=0.4, kind=kind, ratio=ratio))["distance"]
+    knobs = Knobs(phi="relu", recurrent=0.4, kind=kind, ratio=ratio)
+    found = answers.distance(knobs)
     assert 0.5 < found["predicted"] / found["measured"] < 2
+    assert answers.distance(replace(knobs, bias=0.5)) == {}  # no network has the numbers of a DEQ with a bias
 
 
 def test_piecewise_linear_formulas_have_closed_forms() -> None:
@@ -126,6 +130,18 @@ def test_an_answer_has_limits(client: Any, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr("notsodeep.explore.server._PATIENCE", 30.0)
     monkeypatch.setitem(answers.TOPICS, "kernel", lambda knobs: {"value": 1.0 / (knobs.tau0 - 1.0)})
     assert "leave no digits" in ask(client, "kernel")["error"]
+
+
+def test_an_answer_uses_one_thread_of_blas(client: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On small matrices a second thread costs more than it brings, and two answers would fight for the cores."""
+
+    def threads(knobs: Knobs) -> dict[str, Any]:
+        return {"threads": [one["num_threads"] for one in threadpool_info() if one["user_api"] == "blas"]}
+
+    monkeypatch.setitem(answers.TOPICS, "kernel", threads)
+    before = threads(Knobs())
+    assert set(ask(client, "kernel")["threads"]) == {1}
+    assert threads(Knobs()) == before
 
 
 def test_only_its_own_page_is_answered(client: Any) -> None:

@@ -217,22 +217,26 @@ def spectra(knobs: Knobs) -> dict[str, Any]:
 
 
 def outlook(knobs: Knobs) -> dict[str, Any]:
-    """The distance of both kernels, predicted and measured, and the forecast accuracy of kernel ridge regression."""
+    """The forecast accuracy of kernel ridge regression on two classes."""
     _require_equilibrium(knobs)
-    mixture, n = _mixture(knobs), _SAMPLES
-    p = mixture.p
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", AssumptionWarning)
-        ahead = forecast(knobs.model, mixture, n=n, ridge="best", kind=knobs.kind)
-    answer: dict[str, Any] = {
-        "forecast": {"accuracy": float(ahead.accuracy), "ridge": float(ahead.ridge), "outside": list(ahead.outside)}
-    }
+        ahead = forecast(knobs.model, _mixture(knobs), n=_SAMPLES, ridge="best", kind=knobs.kind)
+    return {"accuracy": float(ahead.accuracy), "ridge": float(ahead.ridge), "outside": list(ahead.outside)}
+
+
+def distance(knobs: Knobs) -> dict[str, Any]:
+    """The distance of both kernels on rows of equal norm, predicted from k(t) and measured; empty without a network."""
+    _require_equilibrium(knobs)
     found = _designed(*knobs.sphere)
-    if isinstance(found, Match):
-        rows = np.random.default_rng(1).standard_normal((n, p))
-        rows *= knobs.tau0 / np.linalg.norm(rows, axis=1, keepdims=True)
-        answer["distance"] = {"predicted": predicted_distance(found, n, p), "measured": found.distance_on(rows)}
-    return answer
+    return dict(_distance(found, _mixture(knobs).p)) if isinstance(found, Match) else {}
+
+
+@lru_cache(128)
+def _distance(found: Match, p: int) -> dict[str, float]:
+    rows = np.random.default_rng(1).standard_normal((_SAMPLES, p))
+    rows *= found.tau0 / np.linalg.norm(rows, axis=1, keepdims=True)
+    return {"predicted": predicted_distance(found, _SAMPLES, p), "measured": found.distance_on(rows)}
 
 
 def predicted_distance(found: Match, n: int, p: int) -> float:
@@ -344,7 +348,7 @@ def python(knobs: Knobs) -> str:
     )
 
 
-TOPICS = {"kernel": kernel, "network": network, "spectra": spectra, "outlook": outlook}
+TOPICS = {"kernel": kernel, "network": network, "spectra": spectra, "outlook": outlook, "distance": distance}
 
 
 def _numbers(values: Any) -> list[float | None]:

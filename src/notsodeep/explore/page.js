@@ -45,7 +45,7 @@
   function refresh() {
     ask("kernel", knobs(), drawKernel);
     if (shown === "kernel") ask("network", knobs(), drawNetwork);
-    if (shown === "spectra") { ask("spectra", knobs(), drawSpectra); ask("outlook", knobs(), drawOutlook); }
+    if (shown === "spectra") { ask("spectra", knobs(), drawSpectra); ask("outlook", knobs(), drawOutlook); ask("distance", knobs(), drawDistance); }
     if (shown === "data") askData();
   }
   const askData = () => {
@@ -135,9 +135,10 @@
     at("caveats").textContent = answer.caveats.join(" ");
   }
   function drawOutlook(answer) {
-    const entries = [[percent(answer.forecast.accuracy), "forecast accuracy of two classes, best ridge"]];
-    if (answer.distance) entries.push([percent(answer.distance.predicted), "predicted distance of both kernels, rows of equal norm"], [percent(answer.distance.measured), "measured on such rows"]);
-    facts("predictions", entries);
+    facts("forecast", [[percent(answer.accuracy), "forecast accuracy of two classes, best ridge"]]);
+  }
+  function drawDistance(answer) {
+    facts("distances", "predicted" in answer ? [[percent(answer.predicted), "predicted distance of both kernels, rows of equal norm"], [percent(answer.measured), "measured on such rows"]] : []);
   }
   function drawData(answer) {
     at("facts").textContent = `${answer.name}: ${answer.samples} samples × ${answer.features} features, ${answer.used} used; rows ${answer.rows}. ${answer.notes.join(". ")} ${answer.refused}`;

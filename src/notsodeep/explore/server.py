@@ -24,6 +24,7 @@ from notsodeep.extras import need
 from notsodeep.files import scratch, write
 from notsodeep.kinds import Kind
 from notsodeep.report.page import theme_rules
+from notsodeep.threads import single_threaded_blas
 
 __all__ = ["application", "serve"]
 
@@ -76,8 +77,13 @@ def application(token: str, port: int) -> Any:
     from starlette.routing import Route
 
     async def computed(work: Callable[..., Any], *arguments: Any) -> Any:
-        """The result of slow work in a thread."""
-        task = asyncio.ensure_future(run_in_threadpool(work, *arguments))
+        """The result of slow work in a thread, with one thread of BLAS: two wait for each other on small matrices."""
+
+        def work_alone() -> Any:
+            with single_threaded_blas():
+                return work(*arguments)
+
+        task = asyncio.ensure_future(run_in_threadpool(work_alone))
         if task not in (await asyncio.wait({task}, timeout=_PATIENCE))[0]:
             task.add_done_callback(lambda late: late.exception())
             raise InputError(f"the answer takes more than {_PATIENCE:g} seconds; choose other values")
