@@ -65,12 +65,21 @@ def test_compilation_is_told_once_and_only_when_it_happens(tmp_path: Path) -> No
         assert finished.stdout == ""
         return finished.stderr
 
+    start = time.perf_counter()
     first = told("None", "None")
-    assert first.count("compiling kernels") == len(first.splitlines()) == 1
+    began, ended = first.splitlines()
+    assert began.startswith("compiling kernels")
+    seconds = re.fullmatch(r"compiled in (\d+\.\d) seconds; later runs load them", ended)
+    assert seconds is not None
+    assert 0.5 <= float(seconds[1]) <= time.perf_counter() - start
     assert told("None") == ""
     for file in tmp_path.rglob("*.nbi"):
         file.unlink()
     assert told("False") == ""
+
+
+def test_a_missing_option_says_what_it_is_for(run: Run) -> None:
+    assert run("fit", "digits").err.startswith("error: Missing option '--out': The .npz file")
 
 
 def test_the_commands_tell_of_compilation_too(

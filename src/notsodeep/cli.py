@@ -88,6 +88,9 @@ def _misused(error: Any, words: Sequence[str]) -> str:
     for name, value in pairwise(part for word in words for part in word.split("=", 1)):
         if kind and name in getattr(getattr(error, "param", None), "opts", ()):
             return f"{name.lstrip('-')}={value!r} must be {kind}"
+    wanted = getattr(getattr(error, "param", None), "help", None)
+    if message.startswith("Missing ") and wanted:
+        return f"{message.rstrip('.')}: {wanted}"
     return message
 
 

@@ -25,7 +25,8 @@ Progress: TypeAlias = bool | Callback | None
 _Show: TypeAlias = Callable[[str, Any, int | None], None]
 
 _PATIENCE = 1.5  # seconds before a bar appears
-_COMPILING = "compiling kernels for their first use here, mostly 5 to 20 seconds; later runs may find them compiled"
+_NOTABLE = 0.5  # seconds of compilation worth a second line
+_COMPILING = "compiling kernels for their first use on this machine"
 
 
 class Reporter:
@@ -141,7 +142,7 @@ def _described(text: str, done: Any) -> str:
 
 @contextmanager
 def compilation(progress: Progress = None) -> Iterator[None]:
-    """Print a line if loops are compiled inside the block, but not if they come from the cache.
+    """Print a line when loops are compiled inside the block, and how long it took; nothing if they are in the cache.
 
     Parameters
     ----------
@@ -157,15 +158,37 @@ def compilation(progress: Progress = None) -> Iterator[None]:
         tell = Reporter("", _nothing, _to_stderr).note
     from numba.core import event
 
+    clock = _Stopwatch()
+
     class Listener(event.Listener):
         def on_start(self, event: object) -> None:
             tell(_COMPILING)
+            clock.enter()
 
         def on_end(self, event: object) -> None:
-            pass
+            clock.leave()
 
     with event.install_listener("numba:compile", Listener()):  # Numba reports compilations, not loads from the cache
         yield
+    if clock.seconds >= _NOTABLE:
+        tell(f"compiled in {clock.seconds:.1f} seconds; later runs load them")
+
+
+class _Stopwatch:
+    """Seconds between the first `enter` and the last `leave`: loops compile the loops that they call."""
+
+    def __init__(self) -> None:
+        self.seconds, self._depth, self._began = 0.0, 0, 0.0
+
+    def enter(self) -> None:
+        if self._depth == 0:
+            self._began = time.perf_counter()
+        self._depth += 1
+
+    def leave(self) -> None:
+        self._depth -= 1
+        if self._depth == 0:
+            self.seconds += time.perf_counter() - self._began
 
 
 def _shown(progress: Progress) -> bool:
