@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import itertools
+import json
 import sys
+import tempfile
+import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,7 +18,9 @@ import notsodeep as nsd
 from notsodeep import data
 
 IMAGES = Path(__file__).resolve().parent / "images"
+RESULTS = Path(__file__).resolve().parents[1] / "benchmarks" / "results"
 DEQ = nsd.DEQ("relu", recurrent=0.2, input=0.8)
+DEQ_BIASED = nsd.DEQ("relu", recurrent=0.2, input=0.8, bias=0.2)
 BLUE, ORANGE, GREY = "#0b6fb8", "#d1590b", "#667080"
 
 
@@ -129,9 +135,205 @@ def certificate(plt: Any) -> Any:
     return figure
 
 
+def replacing(plt: Any) -> Any:
+    """What is offered in place of a DEQ trained on digits."""
+    import torch
+
+    from notsodeep import nn
+
+    digits = data.load("digits").split(0.3, seed=0).prepared()
+    X, y, X_test, y_test = (torch.as_tensor(part) for part in digits.parts)
+    X, X_test = X.float(), X_test.float()
+    deep = nn.DEQNet(DEQ.centered(1.0), in_features=64, width=128, out_features=10, seed=0)
+    nn.fit(deep, X, y, epochs=15, seed=0, progress=False)
+    found = nn.replace(deep, X, y, test=(X_test, y_test), samples=6000, epochs=12, seed=0)
+    rows = sorted((row for row in found.table if row["family"] != "module"), key=lambda row: row["agreement"])
+    figure, axis = plt.subplots(figsize=(7, 3.4), layout="constrained")
+    tints = [ORANGE if row["network"] == found.name else GREY for row in rows]
+    bars = axis.barh([row["network"] for row in rows], [100 * row["agreement"] for row in rows], color=tints)
+    axis.bar_label(bars, fmt="%.1f", padding=3, size=8)
+    axis.set(xlabel="same class as the DEQ on rows that none has seen, %", xlim=(90, 100))
+    axis.tick_params(axis="y", labelsize=8)
+    return figure
+
+
+def cells(plt: Any) -> Any:
+    """Kernels of cells with and without normalisation and skips."""
+    first = nsd.Layer("relu", recurrent=0.1, input=0.7)
+    last = {"recurrent": 0.1, "input": 0.9, "normalize": "layer"}
+    shown = {
+        "one relu layer": nsd.DEQ("relu", recurrent=0.1, input=0.9),
+        "relu, then tanh": nsd.DeepDEQ([nsd.Layer("relu", recurrent=0.6, input=0.1), nsd.Layer("tanh", recurrent=0.9)]),
+        "two relu layers, layer norm": nsd.DeepDEQ([first, nsd.Layer("relu", **last)]),
+        "two relu layers, layer norm, skip": nsd.DeepDEQ([first, nsd.Layer("relu", **last, skip=0.5)]),
+    }
+    t = np.linspace(-1, 1, 201)
+    figure, axis = plt.subplots(figsize=(6, 3.2), layout="constrained")
+    for (name, model), dash in zip(shown.items(), ("-", "--", "-.", ":"), strict=True):
+        kernel = model.on_sphere("ntk")
+        axis.plot(t, kernel(t) / kernel(1.0), dash, label=name)
+    axis.set(xlabel="cosine of two rows", ylabel="tangent kernel, relative")
+    axis.legend(frameon=False)
+    return figure
+
+
+def gaussian_process(plt: Any) -> Any:
+    """Prior draws and the posterior of a process whose covariance is that of an infinitely wide DEQ."""
+    rng = np.random.default_rng(0)
+    deq, noise = nsd.DEQ("erf", recurrent=0.5, input=2.0, bias=0.5), 0.01
+    X, x = rng.uniform(-3, 3, (12, 1)), np.linspace(-5, 5, 201)[:, None]
+    y = np.tanh(2 * X[:, 0]) + 0.1 * rng.standard_normal(12)
+    K, cross, prior = (deq.kernel(a, b, kind="nngp") for a, b in ((X, X), (x, X), (x, x)))
+    gain = np.linalg.solve(K + noise * np.eye(12), cross.T)
+    mean, deviation = gain.T @ y, np.sqrt(np.diag(prior - cross @ gain).clip(0))
+    figure, (left, right) = plt.subplots(1, 2, figsize=(8, 3), layout="constrained")
+    root = np.linalg.cholesky(prior + 1e-8 * np.eye(201))
+    left.plot(x[:, 0], root @ rng.standard_normal((201, 4)), color=BLUE, alpha=0.7)
+    left.set(xlabel="x", title="four random networks")
+    right.fill_between(x[:, 0], mean - 2 * deviation, mean + 2 * deviation, color=BLUE, alpha=0.2)
+    right.plot(x[:, 0], mean, color=BLUE)
+    right.plot(X[:, 0], y, "o", color=ORANGE)
+    right.set(xlabel="x", title="given twelve samples, ± 2 deviations")
+    return figure
+
+
+def variances(plt: Any) -> Any:
+    """The negative log-likelihood over two variances, and the path of Adam."""
+    import torch
+
+    from notsodeep import nn
+
+    generator = torch.Generator().manual_seed(0)
+    X = torch.randn(60, 3, dtype=torch.float64, generator=generator) / 3**0.5
+    y = torch.sin(2 * X[:, 0])
+    noise = 0.01 * torch.eye(60, dtype=torch.float64)
+
+    def loss(K: Any) -> Any:
+        return -torch.distributions.MultivariateNormal(torch.zeros_like(y), K + noise).log_prob(y)
+
+    k = nn.DEQKernel("erf", recurrent=0.1, input=0.3, bias=0.0, kind="nngp", dtype=torch.float64)
+    optimiser, path = torch.optim.Adam(k.parameters(), lr=0.1), []
+    for _ in range(120):
+        path.append((k.model.recurrent, k.model.input))
+        optimiser.zero_grad()
+        loss(k(X)).backward()
+        optimiser.step()
+    a, b = np.linspace(0.01, 0.78, 24), np.geomspace(0.2, 10, 28)
+    surface = np.array([[float(loss(nn.kernel(nsd.DEQ("erf", i, j), X, kind="nngp"))) for i in a] for j in b])
+    above = surface - surface.min() + 1
+    figure, axis = plt.subplots(figsize=(6, 3.2), layout="constrained")
+    drawn = axis.contourf(a, b, above, levels=np.geomspace(1, above.max(), 16), norm="log", cmap="viridis_r")
+    axis.plot(*np.array(path).T, color=ORANGE, linewidth=2.5)
+    axis.plot(*path[-1], "o", color=ORANGE)
+    axis.set(xlabel="recurrent", ylabel="input", yscale="log")
+    figure.colorbar(drawn, label="above the least − log-likelihood, + 1", format="%.3g")
+    return figure
+
+
+def dynamics(plt: Any) -> Any:
+    """Losses over time, on the samples and on others."""
+    from notsodeep import learn
+
+    rng = np.random.default_rng(0)
+    X, X_test = rng.uniform(-1, 1, (40, 2)), rng.uniform(-1, 1, (200, 2))
+    y, y_test = (np.sin(3 * rows[:, 0]) * rows[:, 1] for rows in (X, X_test))
+    training = learn.TrainingDynamics(DEQ_BIASED, X, y + 0.1 * rng.standard_normal(40), kind="ntk")
+    times = np.logspace(0, 6, 121)
+    train, test = training.loss(times), training.loss(times, X_test, y_test)
+    best = int(np.argmin(test))
+    figure, axis = plt.subplots(figsize=(6, 2.8), layout="constrained")
+    axis.loglog(times, train, color=BLUE, label="on the training samples")
+    axis.loglog(times, test, color=ORANGE, label="on others, without noise")
+    axis.axvline(times[best], color=GREY, linestyle=":", label="best time to stop")
+    axis.set(xlabel="time t", ylabel="mean squared error", ylim=(1e-4, 2))
+    axis.legend(frameon=False)
+    return figure
+
+
+def preconditioners(plt: Any) -> Any:
+    """Iterations of conjugate gradients, as the benchmark counted them."""
+    result = json.loads((RESULTS / "preconditioners_of_cg.json").read_text(encoding="utf-8"))
+    names = [row["preconditioner"] for row in result["rows"]]
+    figure, axis = plt.subplots(figsize=(6, 2.4), layout="constrained")
+    for shift, column, tint in ((-0.2, "steps, separate columns", GREY), (0.2, "steps", BLUE)):
+        counts = [row[column] for row in result["rows"]]
+        label = "directions shared by ten targets" if column == "steps" else "target by target"
+        axis.bar_label(axis.barh(np.arange(len(names)) + shift, counts, 0.38, color=tint, label=label), padding=3)
+    axis.set(xlabel="iterations to a residual of 1e-6", yticks=range(len(names)), yticklabels=names)
+    axis.invert_yaxis()
+    axis.legend(frameon=False)
+    return figure
+
+
+def growth(plt: Any) -> Any:
+    """Time and memory of a kernel over the number of samples, as the benchmark measured them."""
+    rows = json.loads((RESULTS / "kernel_cost_by_samples.json").read_text(encoding="utf-8"))["rows"]
+    n = np.array([row["n"] for row in rows])
+    figure, (left, right) = plt.subplots(1, 2, figsize=(8, 2.8), layout="constrained")
+    left.loglog(n, [row["seconds"] for row in rows], "o-", color=BLUE, label="measured")
+    left.loglog(n, rows[-1]["seconds"] * (n / n[-1]) ** 2, ":", color=GREY, label="n²")
+    left.set(xlabel="samples n", ylabel="seconds, two cores")
+    right.loglog(n, [row["peak MB"] for row in rows], "o-", color=BLUE, label="peak memory")
+    right.loglog(n, [row["output MB"] for row in rows], ":", color=GREY, label="the matrix itself")
+    right.set(xlabel="samples n", ylabel="MB")
+    for axis in (left, right):
+        axis.legend(frameon=False)
+    return figure
+
+
+def speed(plt: Any) -> Any:
+    """How many times faster than the alternative, from the stored benchmarks: worst to best case."""
+    from scripts.readme import factors
+
+    found = factors()
+    figure, axis = plt.subplots(figsize=(8, 2.8), layout="constrained")
+    for place, (_, _, _, values) in enumerate(found):
+        axis.plot([min(values), max(values)], [place, place], "o-", color=BLUE, linewidth=7, markersize=7)
+    axis.axvline(1, color=GREY, linestyle=":")
+    words = [f"{job}\nagainst {other}".replace("`", "") for job, other, _, _ in found]
+    axis.set(xscale="log", xlabel="times faster, worst to best case", ylim=(len(found) - 0.5, -0.5))
+    axis.set_yticks(range(len(found)), words, size=8)
+    axis.set_xticks([1, 3, 10, 30, 100], ["1", "3", "10", "30", "100"])
+    return figure
+
+
+def sets(plt: Any) -> Any:
+    """One image of each class of the digits."""
+    digits = data.load("digits")
+    figure, axes = plt.subplots(1, 10, figsize=(8, 1.2), layout="constrained")
+    for k, axis in enumerate(axes):
+        axis.imshow(digits.images[np.flatnonzero(digits.labels == k)[0], :, :, 0], cmap="gray_r")
+        axis.set(xticks=[], yticks=[], xlabel=f"class {k}")
+        axis.spines[:].set_visible(False)
+    return figure
+
+
 PICTURES: dict[str, Callable[[Any], Any]] = {
-    one.__name__: one for one in (promise, kinds, spectrum, one_layer, certificate)
+    one.__name__: one
+    for one in (
+        *(promise, kinds, spectrum, one_layer, certificate, replacing, cells, gaussian_process, variances),
+        *(dynamics, preconditioners, growth, speed, sets),
+    )
 }
+
+
+def explorer() -> None:
+    """A screenshot of the page of `notsodeep explore`."""
+    from tests.browser import open_browser, wait
+
+    from notsodeep.explore import serve
+
+    found: list[str] = []
+    threading.Thread(target=serve, kwargs={"tell": found.append}, daemon=True).start()
+    wait(lambda: found)
+    with tempfile.TemporaryDirectory() as profile, open_browser(Path(profile)) as browser:
+        browser.set_window_size(1280, 1560)
+        browser.get(found[0])
+        wait(lambda: browser.execute_script("return document.documentElement.dataset.network"))
+        browser.find_element("id", "design").click()
+        wait(lambda: browser.execute_script("return document.documentElement.dataset.kinks"))
+        time.sleep(1)  # until the curves are drawn
+        browser.save_screenshot(str(IMAGES / "explorer.png"))
 
 
 def main(names: list[str]) -> None:
@@ -140,7 +342,10 @@ def main(names: list[str]) -> None:
     matplotlib.use("agg")
     import matplotlib.pyplot as plt
 
-    for name in names or PICTURES:
+    for name in names or (*PICTURES, "explorer"):
+        if name == "explorer":
+            explorer()
+            continue
         with plt.rc_context({"axes.spines.top": False, "axes.spines.right": False, "font.size": 10}):
             PICTURES[name](plt).savefig(IMAGES / f"{name}.png", dpi=110, facecolor="white")
         print(IMAGES / f"{name}.png")

@@ -25,6 +25,10 @@ hours, bytes and cores, from rates measured on one machine and checked there. It
 docs.scaling` from the results in `benchmarks/results/`; nothing in it is typed by hand but the formulas and the
 assumed price.
 
+![Time and memory of a kernel over the number of samples](images/growth.png)
+
+Up to a machine's memory, time and memory grow like n² ([benchmark](../BENCHMARKS.md#kernel-cost-by-samples)). Beyond:
+
 ## On disk
 
 ```python

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -46,36 +46,40 @@ def table(content: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
+def factors(results: Path = RESULTS) -> list[tuple[str, str, str, list[float]]]:
+    """The job, what it is compared with, the benchmark, and how many times faster ours is in each of its cases."""
+
+    def of(name: str, factor: Callable[[dict[str, Any]], float], method: str = "") -> tuple[str, list[float]]:
+        return name, [factor(row) for row in _rows(name, results) if method in row.get("method", "")]
+
+    named = (
+        ("tangent kernel of a DEQ, 10 000 samples", "one Gram matrix, NumPy's `X @ X.T`",
+         of("deq_ntk_against_one_gram_matrix", lambda row: 1 / row["fresh"])),
+        ("tangent kernel of a DEQ, 2000 samples", "neural-tangents, 50 layers unrolled",
+         of("deq_ntk_against_neural_tangents", lambda row: row["factor"])),
+        ("convolutional tangent kernel", "neural-tangents, 20 layers unrolled",
+         of("conv_kernel_against_whole_tensor", lambda row: row["times slower"], "neural-")),
+        ("a DEQ layer, forward and backward", "the fastest solver of torchdeq",
+         of("deq_layer_against_torchdeq", lambda row: 1 / row["ratio"])),
+        ("inference of the designed network", "our own DEQ of the same width",
+         of("explicit_network_against_deq", lambda row: row["inference speedup"])),
+    )  # fmt: skip
+    return [(job, other, *found) for job, other, found in named]
+
+
 def performance(results: Path = RESULTS) -> str:
     """Ours against others, from what the benchmarks stored: the worst and the best of each."""
-
-    def rows(name: str) -> list[dict[str, Any]]:
-        return list(json.loads((results / f"{name}.json").read_text(encoding="utf-8"))["rows"])
 
     def spread(values: Sequence[float]) -> str:
         low, high = min(values), max(values)
         text = [f"{value:.2f}" if value < 3 else f"{value:.0f}" for value in (low, high)]
         return f"{text[0]}×" if text[0] == text[1] else f"{text[0]} to {text[1]}×"
 
-    gram = [1 / row["fresh"] for row in rows("deq_ntk_against_one_gram_matrix")]
-    unrolled = [row["factor"] for row in rows("deq_ntk_against_neural_tangents")]
-    conv = [row["times slower"] for row in rows("conv_kernel_against_whole_tensor") if "neural-" in row["method"]]
-    layer = [1 / row["ratio"] for row in rows("deq_layer_against_torchdeq")]
-    explicit = [row["inference speedup"] for row in rows("explicit_network_against_deq")]
-    accuracy = rows("accuracy_against_scikit_learn")
+    accuracy = _rows("accuracy_against_scikit_learn", results)
     lines = [
-        "| job | compared with | faster by |",
+        "| job | compared with | times faster |",
         "|:--|:--|--:|",
-        f"| [tangent kernel of a DEQ, 10 000 samples]({_link('deq_ntk_against_one_gram_matrix')}) "
-        f"| one Gram matrix, NumPy's `X @ X.T` | {spread(gram)} |",
-        f"| [tangent kernel of a DEQ, 2000 samples]({_link('deq_ntk_against_neural_tangents')}) "
-        f"| neural-tangents, 50 layers unrolled | {spread(unrolled)} |",
-        f"| [convolutional tangent kernel]({_link('conv_kernel_against_whole_tensor')}) "
-        f"| neural-tangents, 20 layers unrolled | {spread(conv)} |",
-        f"| [a DEQ layer, forward and backward]({_link('deq_layer_against_torchdeq')}) "
-        f"| the fastest solver of torchdeq | {spread(layer)} |",
-        f"| [inference of the designed network]({_link('explicit_network_against_deq')}) "
-        f"| our own DEQ of the same width | {spread(explicit)} |",
+        *(f"| [{job}]({_link(name)}) | {other} | {spread(values)} |" for job, other, name, values in factors(results)),
         "",
         f"[Accuracy]({_link('accuracy_against_scikit_learn')}) with 6000 training images, every method tuned by "
         "cross-validation on the same 2000:",
@@ -90,6 +94,10 @@ def performance(results: Path = RESULTS) -> str:
         cells = (name, f"{ours['test accuracy']:.1%}", f"{other['test accuracy']:.1%}", other["method"])
         lines.append("| " + " | ".join(cells).replace("%", " %") + " |")
     return "\n".join(lines)
+
+
+def _rows(name: str, results: Path) -> list[dict[str, Any]]:
+    return list(json.loads((results / f"{name}.json").read_text(encoding="utf-8"))["rows"])
 
 
 def _link(benchmark: str) -> str:

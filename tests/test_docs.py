@@ -48,6 +48,19 @@ def test_examples_run(name: str, tmp_path: Path) -> None:
         assert shown.strip(), f"an example shows nothing:\n{example}"
 
 
+def test_every_page_of_a_task_has_an_example_and_a_picture() -> None:
+    navigation = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
+    tasks = navigation.partition("- I have a slow DEQ:")[2].partition("- I want to reproduce a figure:")[0]
+    pages = re.findall(r": (\w+\.md)$", tasks, re.MULTILINE)
+    assert len(pages) >= 19
+    for name in pages:
+        text = (DOCS / name).read_text(encoding="utf-8")
+        shown = re.findall(r"!\[[^\]]{20,}\]\(((?:images|gallery)/[\w-]+\.png)\)", text)
+        assert shown, f"{name} shows nothing"
+        assert all((DOCS / picture).is_file() for picture in shown), name
+        assert name in PAGES, f"{name} has no example"
+
+
 def test_one_store_is_one_kernel() -> None:
     """Whoever follows several pages in one folder meets no store of another page."""
     pages = [ROOT / "README.md", *DOCS.glob("*.md")]
