@@ -230,3 +230,17 @@ def test_a_bias_or_an_ill_posed_model_is_refused():
         nsd.match(nsd.DEQ("relu", 3.0, 0.8), tau0=1.0)
     with pytest.raises(nsd.InputError, match="pass a DEQ"):
         nsd.match("relu", tau0=1.0)
+
+
+@pytest.mark.parametrize("kind", ["ck", "ntk"])
+def test_the_numbers_of_a_trial_are_the_coefficients(kind):
+    """The search has its own short recursion for layers that keep the variance."""
+    from notsodeep.highdim.four_numbers import FourNumbers
+    from notsodeep.search import Problem
+
+    layers = [nsd.activation("gelu"), nsd.activation("leaky_relu", a=1.0, b=0.3), nsd.activation("tanh") + 0.4]
+    problem = Problem(FourNumbers(1.0, 1.0, 1.0, 1.0), 1.3, kind)
+    for depth in (1, 2, 3):
+        network = nsd.Explicit(problem._gauged(layers[:depth]))
+        expected = nsd.coefficients(network, 1.3).weights(kind)
+        np.testing.assert_allclose(problem._weights(layers[:depth]), expected, rtol=1e-14)

@@ -271,7 +271,21 @@ class Problem:
     # networks -----------------------------------------------------------------------------
 
     def _weights(self, layers: _Layers) -> FourNumbers:
-        return coefficients(Explicit(self._gauged(layers)), self.tau0).weights(self.kind)
+        """`coefficients(…).weights(kind)` of the gauged layers, in a fraction of its time: every τ_l is τ₀ here."""
+        variance = self.tau0**2
+        alpha1, alpha2, alpha3, alpha4, beta1, beta2, beta3, kappa2 = 1.0, 0.0, 0.0, 1.0, 1.0, 0.0, 0.0, variance
+        for layer in self._gauged(layers):  # [Ling24, Thm 3.8]
+            m = moments(layer, self.tau0)
+            slope2, bend2, before = m.slope**2, m.curvature**2, alpha1
+            alpha1, alpha2 = slope2 * before, slope2 * alpha2 + bend2 * alpha4**2 / 4
+            alpha3, alpha4 = slope2 * alpha3 + bend2 * before**2 / 2, m.power_curvature / 2 * alpha4
+            beta3 = alpha3 + slope2 * beta3 + beta1 * bend2 * before
+            beta1, beta2 = alpha1 + slope2 * beta1, alpha2 + slope2 * beta2
+            kappa2 = variance + m.slope_power * kappa2
+        found = (alpha1, alpha2, alpha3, variance) if self.kind == "ck" else (beta1, beta2, beta3, kappa2)
+        if not math.isfinite(sum(found)):
+            raise InputError(f"the numbers of {layers} overflow")
+        return FourNumbers(*found)
 
     def _gauged(self, layers: _Layers) -> _Layers:
         """Centre every layer, and scale it so that its output has standard deviation τ₀ again."""
