@@ -42,8 +42,8 @@ def write(out: Path, docs: Path = DOCS) -> Path:
         if picture.stem not in names:
             picture.unlink()
     table = [
-        "| what | where | the claim | printed numbers | finding |",
-        "|:--|:--|:--|:--|:--|",
+        "| what | where | the claim | printed numbers |",
+        "|:--|:--|:--|:--|",
         *map(_row, records),
         "",
     ]
@@ -56,7 +56,7 @@ def write(out: Path, docs: Path = DOCS) -> Path:
 
 def _row(record: dict[str, Any]) -> str:
     name = record["name"]
-    cells = (record["paper"], record["claim"], record["numbers"], record["finding"])
+    cells = (record["paper"], f"**{record['claim']}**", record["numbers"])
     return f"| [{_cell(record['title'])}](#{name}) | " + " | ".join(_cell(cell) for cell in cells) + " |"
 
 
@@ -75,6 +75,7 @@ def _entry(record: dict[str, Any], has_figure: bool) -> str:
     lines += [
         f"- **{claimed_by.capitalize()} says:** {record['paper_says']}",
         f"- **We measure:** {record['we_measure']}",
+        *([f"- **In short:** {record['finding']}"] if record["finding"] != record["we_measure"] else []),
         f"- **The claim** {record['claim']}. **Printed numbers:** {record['numbers']}.",
         "",
     ]

@@ -130,7 +130,8 @@ def test_the_gallery_shows_what_was_reproduced(tmp_path: Path) -> None:
     assert text.count("a misprint") == 1
     assert text.count("A quick run") == 1
     assert text.count("an earlier version of the entry") == 2  # a record without a revision
-    assert r"| [Errors \| and sizes](#ling24-fig1) | [Ling24] Fig. 1 | holds | none to compare | as expected |" in text
+    assert r"| [Errors \| and sizes](#ling24-fig1) | [Ling24] Fig. 1 | **holds** | none to compare |" in text
+    assert text.count("- **In short:** as expected") == 2
     assert "- p/n = 0.8" in text
     assert "*12 trials; again with* `notsodeep reproduce ling24-fig1`" in text
     assert "unfinished" not in text
