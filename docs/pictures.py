@@ -70,7 +70,7 @@ def kinds(plt: Any) -> Any:
     """Every kind of kernel as a function of the cosine."""
     deq = nsd.DEQ("normalized_relu", recurrent=0.25, input=0.25, bias=0.5)
     t = np.linspace(-1, 1, 201)
-    figure, axis = plt.subplots(figsize=(6, 3.2))
+    figure, axis = plt.subplots(figsize=(6, 3.2), layout="constrained")
     for kind, dash in zip(nsd.DEQ.kinds, ("-", "--", "-", "-.", ":"), strict=True):
         kernel = deq.on_sphere(kind)
         axis.plot(t, kernel(t) / kernel(1.0), dash, label=kind)
@@ -88,13 +88,13 @@ def spectrum(plt: Any) -> Any:
     stats = mixture.statistics(X, labels)
     values = np.linalg.eigvalsh(DEQ.centered(stats.tau0).kernel(X))
     law = nsd.spectrum(DEQ, stats, kind="ck")
-    figure, axis = plt.subplots(figsize=(7, 3))
+    figure, axis = plt.subplots(figsize=(7, 3), layout="constrained")
     edges = np.linspace(law.support.min(), law.support.max(), 60)
     axis.hist(values, bins=edges, weights=np.full(values.size, 1 / values.size / np.diff(edges)[0]), color="0.82")
     axis.plot(law.x, law.y, color=BLUE, label="limiting density")
-    axis.plot(
-        values[-law.outliers.size :], np.zeros(law.outliers.size), "k|", markersize=16, label="largest eigenvalues"
-    )
+    below, above = int((law.outliers < edges[0]).sum()), int((law.outliers > edges[-1]).sum())
+    outside = np.concatenate([values[:below], values[values.size - above :]])
+    axis.plot(outside, np.zeros_like(outside), "k|", markersize=16, label="eigenvalues outside")
     axis.plot(law.outliers, np.zeros(law.outliers.size), "v", color=ORANGE, clip_on=False, label="predicted outliers")
     axis.set(xlabel="eigenvalue of the kernel of 800 samples", ylabel="density")
     axis.legend(frameon=False)
