@@ -42,7 +42,7 @@ def build(out: Array, X: Array, Y: Array, tile_pass: TilePass, *, symmetric: boo
         for i0 in range(0, n, _PANEL):
             i1 = min(i0 + _PANEL, n)
             first = i0 if symmetric else 0
-            np.matmul(X[i0:i1], Y[first:].T, out=out[0, i0:i1, first:])
+            _products(out[0], X, Y, i0, i1, symmetric)
             spans = [(j0, min(j0 + _TILE, m)) for j0 in range(first, m, _TILE)]
             if len(spans) == 1:  # starting a thread would cost more than a small kernel
                 results.append(tile(i0, i1, *spans[0]))
@@ -51,3 +51,13 @@ def build(out: Array, X: Array, Y: Array, tile_pass: TilePass, *, symmetric: boo
             done += (i1 - i0) * (m - first) - ((i1 - i0) * (i1 - i0 - 1) // 2 if symmetric else 0)
             report(done, total)
     return results
+
+
+def _products(out: Array, X: Array, Y: Array, i0: int, i1: int, symmetric: bool) -> None:
+    """Inner products of the rows i0…i1 with all others, or with those that follow if `symmetric`."""
+    if not symmetric:
+        np.matmul(X[i0:i1], Y.T, out=out[i0:i1])
+        return
+    np.matmul(X[i0:i1], Y[i0:i1].T, out=out[i0:i1, i0:i1])  # the same rows: NumPy calls syrk, half the work
+    if i1 < len(Y):
+        np.matmul(X[i0:i1], Y[i1:].T, out=out[i0:i1, i1:])

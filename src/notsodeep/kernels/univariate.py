@@ -85,7 +85,7 @@ def homogeneous_plan(
     polynomial = _arc_polynomial(
         arc, round(largest * 64 + 0.5) / 64 if turned else largest, kinds, bool(shift), dtype.name
     )
-    residual = arc.residual(np.linspace(0, largest, 400))
+    residual = _arc_residual(arc, largest)
     gain = 1 / (1 - model.recurrent * arc.power)
     error = level_error + gain * residual + sensitivity
     if polynomial is None:
@@ -110,6 +110,11 @@ def _shifts(kinds: tuple[str, ...]) -> list[int]:
     """How a shift of φ enters each kind: through G alone, through G/(1 − σ_a²Ġ) (the row after those of the kinds)."""
     found = {Kind.CK: SHIFT_BY_ONE, Kind.NTK: SHIFT_BY_ONE, Kind.NTK_FROZEN_INPUT: len(kinds)}
     return [found.get(Kind.of(kind), NO_SHIFT) for kind in kinds]
+
+
+@lru_cache(maxsize=128)
+def _arc_residual(arc: Arc, largest: float) -> float:
+    return arc.residual(np.linspace(0, largest, 400))
 
 
 @lru_cache(maxsize=128)
