@@ -82,6 +82,15 @@ def machine() -> dict[str, Any]:
     }
 
 
+def processor() -> str:
+    """The instructions that BLAS and Numba use here, which the environment may have restricted."""
+    np.ones((2, 2)) @ np.ones((2, 2))
+    pools = threadpoolctl.threadpool_info()
+    architecture = next((pool.get("architecture") for pool in pools if pool["user_api"] == "blas"), None)
+    asked = os.environ.get("NUMBA_CPU_NAME")
+    return f"{architecture or 'unknown'} instructions" + (f", Numba for {asked}" if asked else "")
+
+
 def _cpu() -> str:
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
@@ -105,17 +114,33 @@ def _version(name: str) -> str:
 
 
 def save(name: str, result: Mapping[str, Any], seconds: float) -> Path:
-    """Write ``results/<name>.json`` with the machine and the date beside the result."""
+    """Write ``results/<name>.json`` with the machine and the date beside the result.
+
+    If its rows name a "processor", the stored rows of other processors are kept, with their verdicts.
+    """
     from notsodeep import files
 
     missing = {"question", "target", "rows", "verdict"} - set(result)
     if missing:
         raise ValueError(f"the result of {name} lacks {', '.join(sorted(missing))}")
     path = RESULTS / f"{name}.json"
+    if result["rows"] and "processor" in result["rows"][0]:
+        stored = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {"rows": []}
+        result = _beside(stored, result)
     today = datetime.datetime.now(datetime.UTC).date().isoformat()
     content = {"name": name, **result, "seconds": round(seconds, 1), "date": today, "machine": machine()}
     files.write(path, json.dumps(content, indent=1, ensure_ascii=False) + "\n", parents=True)
     return path
+
+
+def _beside(stored: Mapping[str, Any], result: Mapping[str, Any]) -> dict[str, Any]:
+    """The new result after the stored rows of other processors."""
+    here = result["rows"][0]["processor"]
+    others = [row for row in stored["rows"] if row.get("processor", here) != here]
+    verdicts = {key: value for key, value in stored.get("verdicts", {}).items() if key != here}
+    verdicts[here] = result["verdict"]
+    told = "; ".join(f"{key}: {value}" for key, value in verdicts.items())
+    return {**result, "rows": others + list(result["rows"]), "verdict": told, "verdicts": verdicts}
 
 
 def main(file: str, run: Callable[[bool], Mapping[str, Any]]) -> None:

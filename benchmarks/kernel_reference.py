@@ -1,18 +1,20 @@
 """Data for the kernel benchmarks, and reference values that share no code with the kernels they judge.
 
 Positively homogeneous activations: thirty-five digits, inner products included. Smooth ones: the fixed point
-in double precision with every expectation by the trapezoidal rule in two dimensions.
+in double precision with every expectation by the trapezoidal rule in two dimensions. Hard tanh: the same with an
+integral between the kinks of one variable, the other one in closed form.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import mpmath
 import numpy as np
 from numpy.typing import NDArray
+from scipy import special
 
 import notsodeep as nsd
 
@@ -22,8 +24,10 @@ Pairs = Sequence[tuple[int, int]]
 NEAR = (0.0, 1e-12, 1e-6, 1e-2)  # the last rows repeat the first ones up to these relative changes
 
 
-def samples(n: int, p: int, norms: str = "unit", dtype: str = "float64", *, correlated: bool = True) -> Array:
-    """Rows with four near-duplicate pairs; norms 1 ("unit") or log-normal, mostly 0.4 to 2.6 ("arbitrary").
+def samples(
+    n: int, p: int, norms: str = "unit", dtype: str = "float64", *, correlated: bool = True, spread: float = 0.25
+) -> Array:
+    """Rows with four near-duplicate pairs; norms 1 ("unit") or exp(spread·ξ), mostly 0.4 to 2.6 ("arbitrary").
 
     Cosines are spread over (−1, 1) when `correlated`, and of order 1/√p otherwise.
     """
@@ -36,7 +40,7 @@ def samples(n: int, p: int, norms: str = "unit", dtype: str = "float64", *, corr
     lengths = np.linalg.norm(X, axis=1)
     X /= lengths[:, None]
     if norms == "arbitrary":
-        X *= np.exp(0.25 * rng.standard_normal(n))[:, None]
+        X *= np.exp(spread * rng.standard_normal(n))[:, None]
     return X.astype(dtype, copy=False)
 
 
@@ -48,7 +52,7 @@ def pairs(n: int, count: int) -> list[tuple[int, int]]:
 
 def error(K: Array, deq: nsd.DEQ, kind: str, X: Array, where: Pairs) -> float:
     """max |K_ij − exact| / √(K_ii K_jj) over the given entries."""
-    reference = homogeneous if deq.activation.homogeneous else smooth
+    reference = homogeneous if deq.activation.homogeneous else clipped if deq.activation.kinks else smooth
     exact = reference(deq, kind, X, where)
     return max(
         abs(float(K[i, j]) - value) / math.sqrt(abs(float(K[i, i])) * abs(float(K[j, j])))
@@ -122,13 +126,70 @@ def smooth(deq: nsd.DEQ, kind: str, X: Array, where: Pairs) -> list[float]:
     weight = STEP / math.sqrt(2 * math.pi) * np.exp(-(xi**2) / 2)
     plane = np.outer(weight, weight)
     phi = deq.activation
+
+    def own(size: float) -> float:
+        return float(weight @ phi(size * xi) ** 2)
+
+    def both(left: float, right: float, rho: float) -> tuple[float, float]:
+        u = left * xi[:, None]
+        v = right * (rho * xi[:, None] + math.sqrt(1 - rho * rho) * xi)
+        return float(np.sum(plane * phi(u) * phi(v))), float(np.sum(plane * phi.derivative(u) * phi.derivative(v)))
+
+    return _fixed_points(deq, kind, X, where, own, both)
+
+
+def clipped(deq: nsd.DEQ, kind: str, X: Array, where: Pairs) -> list[float]:
+    """Entries for hard tanh, φ(u) = clip(u, −1, 1): Gauss–Legendre in u between its kinks, v given u in closed form."""
+    nodes, weights = np.polynomial.legendre.leggauss(40)
+
+    def grid(*points: float) -> tuple[Array, Array]:
+        """Nodes and Gaussian weights on panels that shrink towards the given points."""
+        steps = np.concatenate([[0.0], 2.0 ** np.arange(-40.0, 1.0)])
+        edges = np.unique(np.clip(np.concatenate([p + s * steps for p in points for s in (-1, 1)]), -CUT, CUT))
+        edges = np.unique(np.concatenate([edges, np.arange(-CUT, CUT + 1)]))
+        half, middle = np.diff(edges)[:, None] / 2, (edges[1:] + edges[:-1])[:, None] / 2
+        xi = middle + half * nodes
+        return xi.ravel(), (half * weights * np.exp(-(xi**2) / 2)).ravel() / math.sqrt(2 * math.pi)
+
+    def own(size: float) -> float:
+        xi, weight = grid(-1 / size, 1 / size)
+        return float(weight @ np.clip(size * xi, -1, 1) ** 2)
+
+    def both(left: float, right: float, rho: float) -> tuple[float, float]:
+        spread = right * math.sqrt(max((1 - rho) * (1 + rho), 0.0))
+        kinks = [-1 / left, 1 / left] + ([s / (right * rho) for s in (-1, 1)] if abs(rho) > 0.5 else [])
+        xi, weight = grid(*kinks)
+        mean = right * rho * xi
+        if spread > 0:
+            low, high = (-1 - mean) / spread, (1 - mean) / spread
+            inside = special.ndtr(high) - special.ndtr(low)
+            inside = np.where(low > 0, special.ndtr(-low) - special.ndtr(-high), inside)
+            density = (np.exp(-(low**2) / 2) - np.exp(-(high**2) / 2)) / math.sqrt(2 * math.pi)
+            value = mean * inside + spread * density + special.ndtr(-high) - special.ndtr(low)
+        else:
+            inside, value = (np.abs(mean) < 1).astype(float), np.clip(mean, -1, 1)
+        u = left * xi
+        return float(weight @ (np.clip(u, -1, 1) * value)), float(weight @ ((np.abs(u) < 1) * inside))
+
+    return _fixed_points(deq, kind, X, where, own, both)
+
+
+def _fixed_points(
+    deq: nsd.DEQ,
+    kind: str,
+    X: Array,
+    where: Pairs,
+    own: Callable[[float], float],
+    both: Callable[[float, float, float], tuple[float, float]],
+) -> list[float]:
+    """Entries from E[φ(√q ξ)²] = own(√q) and (E[φ(u)φ(v)], E[φ'(u)φ'(v)]) = both(√q_i, √q_j, ρ)."""
     wide = X.astype(np.float64)
 
     def variance(i: int) -> float:
         drive = deq.input * math.fsum(wide[i] ** 2) + deq.bias
         q = drive
         for _ in range(500):
-            previous, q = q, deq.recurrent * float(weight @ phi(math.sqrt(q) * xi) ** 2) + drive
+            previous, q = q, deq.recurrent * own(math.sqrt(q)) + drive
             if abs(q - previous) <= 1e-16 * q:
                 break
         return q
@@ -141,10 +202,7 @@ def smooth(deq: nsd.DEQ, kind: str, X: Array, where: Pairs) -> list[float]:
         covariance = q[i] if i == j else drive
         for _ in range(100):
             rho = min(max(covariance / (left * right), -1.0), 1.0)
-            u = left * xi[:, None]
-            v = right * (rho * xi[:, None] + math.sqrt(1 - rho * rho) * xi)
-            power = float(np.sum(plane * phi(u) * phi(v)))
-            slope = float(np.sum(plane * phi.derivative(u) * phi.derivative(v)))
+            power, slope = both(left, right, rho)
             residual = covariance - deq.recurrent * power - drive
             covariance -= residual / (1 - deq.recurrent * slope)
             if abs(residual) <= 2e-15 * left * right:

@@ -49,6 +49,17 @@ def test_timing_interleaves_and_keeps_the_best(modules: Any, monkeypatch: pytest
     assert common.ratios({"a": 2.0, "b": 1.0}, "b") == {"a": 2.0, "b": 1.0}
 
 
+def test_results_of_another_processor_are_kept(modules: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    common, _ = modules
+    monkeypatch.setattr(common, "RESULTS", tmp_path / "results")
+    for name, ratio in (("one", 1.0), ("two", 2.0), ("one", 3.0), ("two", 4.0)):
+        rows = [{"processor": name, "ratio": ratio}]
+        common.save("a", {"question": "?", "target": "≤ 2", "rows": rows, "verdict": f"worst {ratio:g}"}, 0.1)
+    stored = json.loads((tmp_path / "results" / "a.json").read_text(encoding="utf-8"))
+    assert stored["rows"] == [{"processor": "one", "ratio": 3.0}, {"processor": "two", "ratio": 4.0}]
+    assert stored["verdict"] == "one: worst 3; two: worst 4"
+
+
 def test_saved_results_become_the_page(modules: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     common, write = modules
     monkeypatch.setattr(common, "RESULTS", tmp_path / "results")
