@@ -1,7 +1,7 @@
 """What the engine does around the numbers: tiles, types, layouts, threads, errors, and what it says of itself.
 
-Also covers: kernels/dense.py, kernels/gram.py, kernels/hermite.py, kernels/info.py, kernels/output.py,
-kernels/passes.py, kernels/plans.py, kernels/polynomial.py, kernels/samples.py.
+Also covers: kernels/dense.py, kernels/forward.py, kernels/gram.py, kernels/hermite.py, kernels/info.py,
+kernels/output.py, kernels/passes.py, kernels/plans.py, kernels/polynomial.py, kernels/samples.py.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import pytest
 from tests.dual_oracles import ACTIVATIONS, KINDS, RECURRENT, points
 
 import notsodeep as nsd
-from notsodeep.kernels import KernelBlocks, gram, hermite, passes, tables
+from notsodeep.kernels import KernelBlocks, gram, hermite, pairwise, passes, tables
 from notsodeep.kernels.plans import Summary
 
 # --- shapes, tiles, dtypes ------------------------------------------------------------
@@ -201,7 +201,7 @@ def test_the_hot_loops_are_vectorised(function, dtype):
 
 def test_info_says_which_method_and_how_good():
     X = points(20)
-    for name, method in [("relu", "polynomial"), ("tanh", "hermite newton"), ("hard_tanh", "layer by layer")]:
+    for name, method in [("relu", "polynomial"), ("tanh", "hermite newton"), ("hard_tanh", "hermite newton")]:
         _, info = nsd.DEQ(ACTIVATIONS[name], 0.2, 0.8).kernel(X, kind="ntk", return_info=True)
         assert info.method == method
         assert 0 < info.error < 1e-12
@@ -231,13 +231,47 @@ def test_an_error_that_is_no_number_is_told():
     assert np.isnan(source.info.error)
 
 
-def test_a_closed_form_takes_over_where_the_series_would_be_cut(monkeypatch):
-    """Series on row slices are faster; but never a series that lacks terms when a closed form has none to lack."""
+def test_a_closed_form_takes_over_where_the_series_ends(monkeypatch):
+    """Series on row slices are faster; pairs for which they lack terms are solved by the closed form."""
     X = np.random.default_rng(0).standard_normal((20, 3)) * 1.5
     deq = nsd.DEQ("gelu", 0.2, 0.8)
     series, info = deq.kernel(X, return_info=True)
     assert info.method == "hermite newton"
     monkeypatch.setattr(tables, "_extent", lambda phi, variances: (max(float(q.max()) for q in variances), 128))
-    closed, info = deq.kernel(X, return_info=True)
+    cut, short = deq.kernel(X, return_info=True)
+    assert short.degree == 128 < info.degree
+    assert short.error < 1e-12
+    np.testing.assert_allclose(cut, series, rtol=0, atol=1e-13 * series.max())
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        nsd.DEQ("hard_tanh", 0.4, 0.8, 0.1),
+        nsd.DEQ(ACTIVATIONS["three_kinks"], 0.4, 0.8),
+        nsd.DEQ("gelu", 0.4, 0.8, 0.1),
+        nsd.DEQ("tanh", 0.4, 0.8),
+        nsd.Explicit(["hard_tanh", "tanh"]),
+        nsd.Explicit(["gelu", "relu", "hard_tanh"]),
+    ],
+    ids=str,
+)
+def test_row_slices_agree_with_single_pairs(model, monkeypatch):
+    """Correlated rows of unequal norms, near-duplicates and opposite rows among them: two methods, one kernel."""
+    rng = np.random.default_rng(5)
+    X = rng.standard_normal((330, 4)) @ rng.standard_normal((4, 30)) / 6 + rng.standard_normal((330, 30)) / 8
+    X *= np.exp(0.5 * rng.standard_normal((330, 1)))
+    X[40], X[41], X[42], X[43] = X[0] * 1.1, X[1] + 1e-7, -X[2], X[3] + 0.02 * rng.standard_normal(30)
+    few = np.r_[:8, 40:44]
+    kinds = ("ck", "ntk")
+    slices, info = model.kernel(X[:45], X, kind=kinds, return_info=True)
+    assert info.method.startswith("hermite")
+    assert info.error < 1e-10
+    monkeypatch.setattr(pairwise, "on_slices", lambda *arguments, **options: None)
+    alone, info = model.kernel(X[few], X, kind=kinds, return_info=True)
     assert info.method == "layer by layer"
-    np.testing.assert_allclose(closed, series, rtol=0, atol=1e-13 * series.max())
+    for kind in kinds:
+        diagonal = model.kernel_diag(X, kind=kind)
+        scale = np.sqrt(np.outer(diagonal[few], diagonal))
+        difference = np.abs(getattr(slices, kind)[few] - getattr(alone, kind)) / scale
+        assert difference.max() < 2e-13

@@ -18,7 +18,8 @@ METHODS = {
     "polynomial of a shifted activation": (nsd.DEQ("relu", 0.3, 0.7).centered(1.0), {}),
     "newton in the angle": (nsd.DEQ("normalized_relu", 0.99, 0.01), {}),
     "hermite newton": (nsd.DEQ("tanh", 0.3, 0.7, 0.1), {}),
-    "layer by layer": (nsd.DEQ("hard_tanh", 0.3, 0.7), {}),
+    "hermite newton of a clipped activation": (nsd.DEQ("hard_tanh", 0.3, 0.7), {}),
+    "layer by layer": (nsd.DEQ(0.05 * nsd.activation("erf").stretched(20.0), 0.3, 0.7), {}),
     "finite depth": (nsd.DEQ("tanh", 0.3, 0.7), {"depth": 3}),
     "explicit": (nsd.Explicit(["gelu", "relu"]), {}),
 }
@@ -55,8 +56,9 @@ def test_the_methods_are_the_ones_named(rows):
     found = {name: KernelBlocks(model, rows, kind="ntk", **more).info.method for name, (model, more) in METHODS.items()}
     assert found["polynomial"] == found["polynomial of a shifted activation"] == "polynomial"
     assert found["newton in the angle"] == "newton in the angle"
-    assert found["hermite newton"] == "hermite newton"
-    assert {found[name] for name in ("layer by layer", "finite depth", "explicit")} == {"layer by layer"}
+    assert found["hermite newton"] == found["hermite newton of a clipped activation"] == "hermite newton"
+    assert found["finite depth"] == found["explicit"] == "hermite series"
+    assert found["layer by layer"] == "layer by layer"
 
 
 def test_a_rectangle_does_not_depend_on_the_thread_that_asks(rows):

@@ -1,4 +1,10 @@
-"""The fixed point of a smooth DEQ on row slices, from Hermite series that LLVM turns into SIMD code."""
+"""The fixed point of a DEQ on row slices, from Hermite series that LLVM turns into SIMD code.
+
+A slice of 256 pairs (one row, neighbouring columns) is solved together. The first steps of Newton's method sum only the
+orders that their accuracy needs; the last one also sums the second derivative, so that G and Ġ at the solution follow
+from a Taylor step. Few pairs of a slice have a large |ρ|, which needs many orders: they are solved one by one, with
+SIMD along the orders.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +13,28 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from notsodeep import compilation
-from notsodeep.kernels.layers import STATE, ends_of_rows, implicit_pair, value_and_error
+from notsodeep.kernels.layers import STATE, ends_of_rows, solve_pair, value_and_error
 from notsodeep.kernels.passes import compiled_combine
 
-__all__ = ["Equation", "Expansion", "hermite_pass", "integrated_pass"]
+__all__ = [
+    "BUCKETS",
+    "CHUNK",
+    "Equation",
+    "Expansion",
+    "bucket_of",
+    "hermite_pass",
+    "largest_squares",
+    "remaining_pass",
+    "set_apart",
+    "sums",
+    "sums_alone",
+]
 
-_CHUNK = 256  # columns treated at a time: a few buffers of this length stay in the first-level cache
+BUCKETS = 64  # intervals of |ρ|
+CHUNK = 256  # columns treated at a time: a few buffers of this length stay in the first-level cache
+# cost of a pair that is solved alone, in sums of one order of one pair of a slice: per order, and at least
+_ALONE, _LEAST = 5, 600
+_STEPS = 60
 _jit = compilation.jit(nogil=True, error_model="numpy", fastmath={"contract", "nsz", "nnan", "reassoc"})
 _precise = compilation.jit(nogil=True, error_model="numpy", fastmath={"contract", "nsz"})
 
@@ -33,95 +55,272 @@ class Equation(NamedTuple):
     input: float
     bias: float
     odd: bool  # φ
-    skip: Any  # skip[b]: leading terms that are negligible for |ρ| ≤ b/(len(skip) − 1)
-    tolerance: float
+    orders: Any  # (terms,): of `rising`, in the dtype of the tile
+    skip: Any  # (3, BUCKETS + 1): leading terms that are negligible for |ρ| ≤ b/BUCKETS, in each stage of Newton
+    near: Any  # (BUCKETS + 1,): the largest step for which a Taylor step replaces another evaluation
     reach: float  # the largest |ρ| of the series
 
 
 @_jit
+def largest_squares(table: Any, weight: Any) -> Any:
+    """max over i of table[k, i]² weight[i], for each k."""
+    found = np.zeros(table.shape[0])
+    for k in range(table.shape[0]):
+        row, most = table[k], 0.0
+        for i in range(row.shape[0]):
+            value = np.float64(row[i])
+            most = max(most, value * value * weight[i])
+        found[k] = most
+    return found
+
+
+@_jit
+def bucket_of(close: float) -> int:
+    return min(int(close * BUCKETS) + 1, BUCKETS)
+
+
+@_jit
+def sums(A: Any, B: Any, i: int, start: int, first: int, z: Any, value: Any, slope: Any) -> None:
+    """value = p(z) and slope = p'(z) of p = Σ A_k(i) B_k(j) zᵏ, without the first terms."""
+    count = z.shape[0]
+    stop = start + count
+    for j in range(count):
+        value[j] = slope[j] = 0
+    for k in range(first, A.shape[0], 4):
+        a0, a1, a2, a3 = A[k, i], A[k + 1, i], A[k + 2, i], A[k + 3, i]
+        b0, b1, b2, b3 = B[k, start:stop], B[k + 1, start:stop], B[k + 2, start:stop], B[k + 3, start:stop]
+        for j in range(count):
+            x, p, d = z[j], value[j], slope[j]
+            d = d * x + p
+            p = p * x + a0 * b0[j]
+            d = d * x + p
+            p = p * x + a1 * b1[j]
+            d = d * x + p
+            p = p * x + a2 * b2[j]
+            d = d * x + p
+            p = p * x + a3 * b3[j]
+            value[j], slope[j] = p, d
+
+
+@_jit
+def _three_sums(A: Any, B: Any, i: int, start: int, first: int, z: Any, value: Any, slope: Any, bend: Any) -> None:
+    """The same with bend = p''(z)/2."""
+    count = z.shape[0]
+    stop = start + count
+    for j in range(count):
+        value[j] = slope[j] = bend[j] = 0
+    for k in range(first, A.shape[0], 4):
+        a0, a1, a2, a3 = A[k, i], A[k + 1, i], A[k + 2, i], A[k + 3, i]
+        b0, b1, b2, b3 = B[k, start:stop], B[k + 1, start:stop], B[k + 2, start:stop], B[k + 3, start:stop]
+        for j in range(count):
+            x, p, d, e = z[j], value[j], slope[j], bend[j]
+            e = e * x + d
+            d = d * x + p
+            p = p * x + a0 * b0[j]
+            e = e * x + d
+            d = d * x + p
+            p = p * x + a1 * b1[j]
+            e = e * x + d
+            d = d * x + p
+            p = p * x + a2 * b2[j]
+            e = e * x + d
+            d = d * x + p
+            p = p * x + a3 * b3[j]
+            value[j], slope[j], bend[j] = p, d, e
+
+
+@_jit
+def sums_alone(product: Any, power: Any, order: Any, odd: bool, used: int, rho: float) -> tuple[float, float, float]:
+    """G, dG/dρ and ½ d²G/dρ² of one pair, SIMD along the orders; product: A_k(i) B_k(j), lowest order first."""
+    factor = rho * rho if odd else rho
+    power[0] = 1
+    done = 1
+    while done < used:  # powers by doubling
+        extra = min(done, used - done)
+        for k in range(extra):
+            power[done + k] = power[k] * factor
+        factor *= factor
+        done += extra
+    value = slope = bend = power.dtype.type(0)
+    for k in range(used):
+        term = product[k] * power[k]
+        value += term
+        term *= order[k]
+        slope += term
+        bend += term * order[k]
+    bend = (bend - slope) / (rho + rho)
+    if odd:
+        return value * rho, slope, bend
+    return value, slope / rho, bend / rho
+
+
+@_jit
+def _solve_alone(a: Any, b: Any, norm: float, equation: Any, drive: float, rho: float, work: Any) -> Any:
+    """(ρ, G, Ġ, residual, steps) of one pair; a, b: its coefficients, lowest order first, and norm = 1/√(q_i q_j)."""
+    one = work.dtype.type(1)
+    terms, recurrent = work.shape[1], equation.recurrent
+    product, power = work[0], work[1]
+    for k in range(terms):
+        product[k] = a[k] * b[k]
+    value = slope = bend = step = rest = work.dtype.type(0)
+    iterations = 0
+    for iteration in range(_STEPS):
+        bucket = bucket_of(abs(rho))
+        used = terms - equation.skip[2, bucket]
+        value, slope, bend = sums_alone(product, power, equation.orders, equation.odd, used, rho)
+        rest = one - recurrent * slope * norm
+        step = -(rho - recurrent * value * norm - drive) / rest
+        iterations = iteration + 1
+        if abs(step) <= equation.near[bucket]:
+            break
+        rho = min(max(rho + step, -one), one)
+    step += recurrent * norm * bend * step * step / rest
+    moved = min(max(rho + step, -one), one)
+    step = moved - rho
+    value += (slope + bend * step) * step
+    slope += (bend + bend) * step
+    return moved, value, slope * norm, abs(moved - recurrent * value * norm - drive), iterations
+
+
+@_jit
+def set_apart(rho: Any, drive: Any, terms: int, skip: Any, counts: Any, chosen: Any, kept: Any) -> int:
+    """Move the pairs whose |ρ| needs many more orders than the others to `chosen`, with (drive, ρ) in `kept`.
+
+    Returns how many these are. The slice solves ρ = 0 in their place.
+    """
+    count = rho.shape[0]
+    counts[:] = 0
+    for j in range(count):
+        counts[bucket_of(abs(rho[j]))] += 1
+    highest = BUCKETS
+    while highest > 1 and counts[highest] == 0:
+        highest -= 1
+    best, limit, alone = -1, BUCKETS, 0
+    for bucket in range(highest, 0, -1):
+        together = (terms - skip[bucket]) * count
+        if best < 0 or together + alone < best:
+            best, limit = together + alone, bucket
+        alone += counts[bucket] * (_ALONE * (terms - skip[bucket]) + _LEAST)
+        if alone > best:
+            break
+    if limit == highest:
+        return 0
+    found = 0
+    for j in range(count):
+        if bucket_of(abs(rho[j])) > limit:
+            chosen[found], kept[0, found], kept[1, found] = j, drive[j], rho[j]
+            rho[j] = drive[j] = 0
+            found += 1
+    return found
+
+
+@_jit
 def hermite_pass(
-    out: Any, left: Any, right: Any, equation: Any, codes: Any, i0: int, i1: int, j0: int, j1: int, symmetric: bool
-) -> tuple[float, float, float, int, int]:
+    out: Any, left: Any, right: Any, rising_left: Any, rising_right: Any, equation: Any, codes: Any,
+    i0: int, i1: int, j0: int, j1: int, symmetric: bool,
+) -> tuple[float, float, float, int, int]:  # fmt: skip
     """Solve Λ = σ_a² G(Λ) + σ_b² x·y + σ_0² by Newton on row slices, with G = Σ A_k(i) B_k(j) ρᵏ.
 
-    left, right : :class:`Expansion`; equation : :class:`Equation`.
+    left, right : :class:`Expansion`; rising : their terms again, (n, terms), lowest order first;
+    equation : :class:`Equation`.
 
-    Pairs with |ρ| > reach are left at infinity for :func:`integrated_pass`. Returns the largest residual relative to
+    Pairs with |ρ| > reach are left at infinity for :func:`remaining_pass`. Returns the largest residual relative to
     √(q_i q_j), the largest |ρ| of the others (−1 if there are none), the largest Ġ, the largest number of iterations,
     and how many are left.
     """
     recurrent, gain, bias = equation.recurrent, equation.input, equation.bias
-    odd, skip, reach, A, B = equation.odd, equation.skip, equation.reach, left.terms, right.terms
-    zero, one, two = out.dtype.type(0), out.dtype.type(1), out.dtype.type(2)
+    odd, reach, A, B = equation.odd, equation.reach, left.terms, right.terms
+    zero, one, two, three = out.dtype.type(0), out.dtype.type(1), out.dtype.type(2), out.dtype.type(3)
     terms = A.shape[0]
     worst, nearest, steepest, most, remaining = 0.0, -1.0, 0.0, 0, 0
-    buffer = np.empty((7, _CHUNK), out.dtype)
+    buffer = np.empty((8, CHUNK), out.dtype)
+    kept, work = np.empty((2, CHUNK), out.dtype), np.empty((2, terms), out.dtype)
+    counts, chosen = np.empty(BUCKETS + 1, np.int64), np.empty(CHUNK, np.int64)
     for i in range(i0, i1):
         begin = max(j0, i + 1) if symmetric else j0
         scale_i, root_i = left.factor[i], left.inverse[i]
-        for start in range(begin, j1, _CHUNK):
-            count = min(_CHUNK, j1 - start)
+        for start in range(begin, j1, CHUNK):
+            count = min(CHUNK, j1 - start)
+            stop = start + count
             drive, rho, G, slope = buffer[0, :count], buffer[1, :count], buffer[2, :count], buffer[3, :count]
-            norm, z, derivative = buffer[4, :count], buffer[5, :count], buffer[6, :count]
-            row = out[0, i, start : start + count]
-            scale, root = right.factor[start : start + count], right.inverse[start : start + count]
+            norm, z, bend = buffer[4, :count], buffer[5, :count], buffer[6, :count]
+            row = out[0, i, start:stop]
+            scale, root = right.factor[start:stop], right.inverse[start:stop]
+            linear, first = (terms - 1, A[terms - 1, i]) if odd else (terms - 2, A[terms - 2, i])
+            last, mean_i, firsts = (
+                B[terms - 1, start:stop],
+                A[terms - 1, i] * (zero if odd else one),
+                B[linear, start:stop],
+            )
             for j in range(count):
                 norm[j] = root_i * root[j]  # 1/√(q_i q_j)
                 drive[j] = (gain * row[j] * (scale_i * scale[j]) + bias) * norm[j]
-                rho[j] = min(max(drive[j], -one), one)
-            for iteration in range(60):
+                # G up to its linear term
+                begun = drive[j] + recurrent * norm[j] * mean_i * last[j]
+                begun /= one - recurrent * norm[j] * (first * firsts[j])
+                rho[j] = min(max(begun, -one), one)
+            apart = set_apart(rho, drive, terms, equation.skip[2], counts, chosen, kept)
+            stage = 0
+            for iteration in range(_STEPS):
                 close = zero
                 for j in range(count):
                     close = max(close, abs(rho[j]))
-                begin_k = skip[min(int(close * (skip.size - 1)) + 1, skip.size - 1)]
+                bucket = bucket_of(close)
                 for j in range(count):
                     z[j] = rho[j] * rho[j] if odd else rho[j]
-                    G[j] = zero
-                    derivative[j] = zero
-                for k in range(begin_k, terms, 4):
-                    a0, a1, a2, a3 = A[k, i], A[k + 1, i], A[k + 2, i], A[k + 3, i]
-                    b0, b1 = B[k, start : start + count], B[k + 1, start : start + count]
-                    b2, b3 = B[k + 2, start : start + count], B[k + 3, start : start + count]
+                if stage < 2:
+                    sums(A, B, i, start, equation.skip[stage, bucket], z, G, slope)
+                else:
+                    _three_sums(A, B, i, start, equation.skip[2, bucket], z, G, slope, bend)
+                if odd:  # G = ρ p(ρ²), dG/dρ = p + 2ρ² p', ½ d²G/dρ² = 3ρ p' + 2ρ³ p''
                     for j in range(count):
-                        x, p, d = z[j], G[j], derivative[j]
-                        d = d * x + p
-                        p = p * x + a0 * b0[j]
-                        d = d * x + p
-                        p = p * x + a1 * b1[j]
-                        d = d * x + p
-                        p = p * x + a2 * b2[j]
-                        d = d * x + p
-                        p = p * x + a3 * b3[j]
-                        G[j], derivative[j] = p, d
-                largest = zero
-                if odd:  # G = ρ p(ρ²), dG/dρ = p + 2ρ² p'
-                    for j in range(count):
-                        p = G[j]
+                        p, d = G[j], slope[j]
                         G[j] = rho[j] * p
-                        derivative[j] = p + two * z[j] * derivative[j]
+                        slope[j] = p + two * z[j] * d
+                        bend[j] = rho[j] * (three * d + two * two * z[j] * bend[j])
+                largest = zero
                 for j in range(count):
-                    slope[j] = derivative[j] * norm[j]  # Ġ = (dG/dρ)/√(q_i q_j)
                     excess = rho[j] - recurrent * G[j] * norm[j] - drive[j]
-                    step = excess / (one - recurrent * slope[j])
-                    largest = max(largest, abs(excess))
-                    z[j] = min(max(rho[j] - step, -one), one)
+                    z[j] = -excess / (one - recurrent * slope[j] * norm[j])
+                    largest = max(largest, abs(z[j]))
                 most = max(most, iteration + 1)
-                if largest <= equation.tolerance or iteration == 59:
-                    worst = max(worst, np.float64(largest))
+                if iteration == _STEPS - 1 or (stage == 2 and largest <= equation.near[bucket]):
                     break
                 for j in range(count):
-                    rho[j] = z[j]
+                    rho[j] = min(max(rho[j] + z[j], -one), one)
+                if stage == 0 and largest <= 0.05:
+                    stage = 1
+                if stage > 0 and largest * largest <= 2 * equation.near[bucket]:
+                    stage = 2
+            residual = steep = zero
+            for j in range(count):  # to second order: the step, G and dG/dρ
+                step = z[j]
+                step += recurrent * norm[j] * bend[j] * step * step / (one - recurrent * slope[j] * norm[j])
+                moved = min(max(rho[j] + step, -one), one)
+                step = moved - rho[j]
+                rho[j] = moved
+                G[j] += (slope[j] + bend[j] * step) * step
+                slope[j] = (slope[j] + two * bend[j] * step) * norm[j]  # Ġ = (dG/dρ)/√(q_i q_j)
+                residual = max(residual, abs(rho[j] - recurrent * G[j] * norm[j] - drive[j]))
+            for m in range(apart):
+                j = chosen[m]
+                rho[j], G[j], slope[j], rest, steps = _solve_alone(
+                    rising_left[i], rising_right[start + j], norm[j], equation, kept[0, m], kept[1, m], work
+                )
+                residual, most = max(residual, rest), max(most, steps)
+            for j in range(count):
+                steep = max(steep, abs(slope[j]))
+            worst, steepest = max(worst, np.float64(residual)), max(steepest, np.float64(steep))
+            size_i, size = left.root[i], right.root[start:stop]
             for k in range(codes.size):
-                target = out[k, i, start : start + count]
+                target = out[k, i, start:stop]
                 code = codes[k]
-                size_i, size = left.root[i], right.root[start : start + count]
                 for j in range(count):
                     covariance = rho[j] * (size_i * size[j])
                     target[j] = compiled_combine(code, G[j], slope[j], covariance, recurrent, one)
-            largest = zero
+            close = zero
             for j in range(count):
-                largest = max(largest, abs(slope[j]))
-            steepest = max(steepest, np.float64(largest))
+                close = max(close, abs(rho[j]))
             if close <= reach:
                 nearest = max(nearest, np.float64(close))
                 continue
@@ -135,11 +334,11 @@ def hermite_pass(
 
 
 @_precise
-def integrated_pass(
+def remaining_pass(
     out: Any, X: Any, Y: Any, chain: Any, left: Any, right: Any, codes: Any, cut: float, rounding: float,
     i0: int, i1: int, j0: int, j1: int, symmetric: bool,
 ) -> float:  # fmt: skip
-    """Solve the pairs that `hermite_pass` left at infinity, with integrals in place of the series.
+    """Solve the pairs that `hermite_pass` or `forward_pass` left at infinity, one by one.
 
     Arguments as in :func:`notsodeep.kernels.layers.layered_pass`. Returns their largest error relative to √(K_ii K_jj).
     """
@@ -154,7 +353,7 @@ def integrated_pass(
                 product += np.float64(X[i, k]) * np.float64(Y[j, k])
             product *= left.factor[i] * right.factor[j]
             pair, _ = ends_of_rows(X, Y, left, i, right, j, product, cut, rounding)
-            implicit_pair(chain, left, i, right, j, pair, result, errors)
+            solve_pair(chain, left, i, right, j, pair, result, errors)
             for k in range(codes.size):
                 out[k, i, j], lost = value_and_error(codes[k], result, errors)
                 most = max(most, lost / (left.root[k, i] * right.root[k, j])) if lost == lost else np.inf

@@ -25,7 +25,8 @@ class KernelInfo(_Card):
     Attributes
     ----------
     method : str
-        ``"polynomial"``, ``"newton in the angle"``, ``"hermite newton"`` or ``"layer by layer"``.
+        ``"polynomial"``, ``"piecewise polynomial"``, ``"newton in the angle"``, ``"hermite newton"``,
+        ``"hermite series"`` or ``"layer by layer"``.
     variable : str
         The polynomial's argument; empty for the other methods.
     degree : int

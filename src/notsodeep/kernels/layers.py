@@ -26,9 +26,9 @@ __all__ = [
     "Pair",
     "Signals",
     "ends_of_rows",
-    "implicit_pair",
     "layered_pass",
     "layered_points",
+    "solve_pair",
     "value_and_error",
 ]
 
@@ -123,7 +123,7 @@ def _slope_error(
 
 
 @_inline
-def implicit_pair(chain: Any, left: Any, i: int, right: Any, j: int, pair: Any, result: Any, errors: Any) -> float:
+def _implicit_pair(chain: Any, left: Any, i: int, right: Any, j: int, pair: Any, result: Any, errors: Any) -> float:
     """Solve Λ = σ_a² G(Λ) + σ_b² x·y + σ_0² for one pair, by Newton on the smaller of √(q_i q_j) ∓ Λ.
 
     Returns the residual.
@@ -334,10 +334,10 @@ def _loop_pair(chain: Any, left: Any, i: int, right: Any, j: int, pair: Any, res
 
 
 @_inline
-def _entry(chain: Any, left: Any, i: int, right: Any, j: int, pair: Any, result: Any, errors: Any) -> float:
+def solve_pair(chain: Any, left: Any, i: int, right: Any, j: int, pair: Any, result: Any, errors: Any) -> float:
     """Fill result and errors for one pair; returns the residual of its fixed point."""
     if chain.end == SINGLE:
-        return implicit_pair(chain, left, i, right, j, pair, result, errors)
+        return _implicit_pair(chain, left, i, right, j, pair, result, errors)
     if chain.end == LOOP:
         return _loop_pair(chain, left, i, right, j, pair, result, errors)
     _sweep(chain, left, i, right, j, pair, 0.0, 0.0, 0.0, result, errors)
@@ -371,7 +371,7 @@ def layered_points(
     for m in range(eta.size):
         rho = 1.0 - eta[m] if eta[m] <= 1.0 else zeta[m] - 1.0
         pair = Pair(square * rho, square * eta[m], square * zeta[m], 0.0)
-        worst = max(worst, _entry(chain, signals, 0, signals, 0, pair, result, errors))
+        worst = max(worst, solve_pair(chain, signals, 0, signals, 0, pair, result, errors))
         for k in range(codes.size):
             out[k, m], lost[k, m] = value_and_error(codes[k], result, errors)
     return worst
@@ -419,7 +419,7 @@ def layered_pass(
             product = np.float64(out[0, i, j]) * left.factor[i] * right.factor[j]
             pair, again = ends_of_rows(X, Y, left, i, right, j, product, cut, rounding)
             recomputed += again
-            worst = max(worst, _entry(chain, left, i, right, j, pair, result, errors))
+            worst = max(worst, solve_pair(chain, left, i, right, j, pair, result, errors))
             for k in range(codes.size):
                 out[k, i, j], lost = value_and_error(codes[k], result, errors)
                 scale = left.root[k, i] * right.root[k, j]

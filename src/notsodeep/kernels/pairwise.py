@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from notsodeep.kernels.duals import EPSILON, SERIES
-from notsodeep.kernels.hermite import Equation, Expansion, hermite_pass, integrated_pass
+from notsodeep.kernels.forward import Stack, Stages, forward_pass
+from notsodeep.kernels.hermite import BUCKETS, Equation, Expansion, hermite_pass, largest_squares, remaining_pass
 from notsodeep.kernels.layers import LOOP, OPEN, SINGLE, Chain, Signals, layered_pass
 from notsodeep.kernels.plans import Plan, Summary, sides
 from notsodeep.kernels.samples import Levels, Samples, exact_diagonal
-from notsodeep.kernels.tables import Dual, Series, dual
+from notsodeep.kernels.tables import Dual, Series, dual, on_slices
 from notsodeep.kinds import Kind, kind_codes
 from notsodeep.recursion import Recursion
 
@@ -23,7 +26,9 @@ __all__ = ["Tabulated", "pairwise_plan", "recomputed_below"]
 
 Array: TypeAlias = NDArray[Any]
 
-_USEFUL = 5e-13  # error of a series on row slices above which a closed form, entry by entry, is preferred
+# error of series on row slices above which pairs are treated one by one, which takes long for many pairs
+_ACCEPTED, _ACCEPTED_FOR_MANY, _ACCEPTED_SINGLE = 5e-13, 1e-10, 1e-4
+_MANY = 4096  # pairs
 
 
 @dataclass(frozen=True)
@@ -36,15 +41,12 @@ class Tabulated:
 
     @staticmethod
     def of(
-        recursion: Recursion, samples: Sequence[Samples], levels: Sequence[Levels], kinds: tuple[str, ...]
-    ) -> Tabulated:
+        recursion: Recursion, samples: Sequence[Samples], levels: Sequence[Levels], kinds: tuple[str, ...],
+        duals: Sequence[Dual] = (),
+    ) -> Tabulated:  # fmt: skip
         single = samples[0].rows.dtype == np.float32
         layers = recursion.layers
-        duals: list[Dual] = []
-        for phi, group in itertools.groupby(range(len(layers)), lambda k: layers[k].activation):
-            alike = list(group)  # neighbours with one φ share one tabulation
-            found = dual(phi, *(level.variance[k] for level in levels for k in alike), single=single)
-            duals += [replace(found, tables=found.tables[n :: len(alike)]) for n in range(len(alike))]
+        duals = duals or [found for (found,) in _of_each(recursion, levels, lambda *q: (dual(*q, single=single),))]
         width = max(d.constants.size for d in duals)
         height = max(len(d.tables[0]) for d in duals)
         end = OPEN if not recursion.closed else SINGLE if recursion.equilibrium else LOOP
@@ -67,6 +69,21 @@ class Tabulated:
                     tables[k] *= np.divide(1, size, out=np.zeros_like(size), where=size > 0)
             groups.append(_signals(recursion, sample, level, kinds, tables))
         return Tabulated(chain, tuple(groups), tuple(duals))
+
+
+def _of_each(
+    recursion: Recursion, levels: Sequence[Levels], tabulated: Callable[..., tuple[Dual, ...] | None]
+) -> list[tuple[Dual, ...]]:
+    """What `tabulated` gives for each level; none if it gives nothing for one of them."""
+    layers, duals = recursion.layers, []
+    for phi, group in itertools.groupby(range(len(layers)), lambda k: layers[k].activation):
+        alike = list(group)  # neighbours with one φ share one tabulation
+        found = tabulated(phi, *(level.variance[k] for level in levels for k in alike))
+        if found is None:
+            return []
+        size = len(alike)
+        duals += [tuple(replace(d, tables=d.tables[n::size]) for d in found) for n in range(size)]
+    return duals
 
 
 def _signals(recursion: Recursion, sample: Samples, level: Levels, kinds: tuple[str, ...], tables: Array) -> Signals:
@@ -92,13 +109,14 @@ def pairwise_plan(
     codes = np.array(kind_codes(kinds))
     added = _diagonal_error(recursion, levels, kinds, left.rows.dtype)
     if (only := recursion.equilibrium) is not None:
-        found = dual(
-            only.activation,
-            *(levels[g].variance[0] for g in range(len(samples))),
-            single=left.rows.dtype == np.float32,
-            on_slices=True,
-        )
-        if found.type == SERIES and (plan := _hermite(recursion, (left, right), levels, found, kinds, added)):
+        variances = [levels[g].variance[0] for g in range(len(samples))]
+        found = on_slices(only.activation, *variances, single=left.rows.dtype == np.float32)
+        if found is not None and (plan := _hermite(recursion, (left, right), levels, *found, kinds, added)):
+            return plan
+    if not recursion.closed and not any(layer.normalize for layer in recursion.layers):
+        slices = partial(on_slices, single=left.rows.dtype == np.float32, bounded=True)
+        both = _of_each(recursion, levels[: len(samples)], slices)
+        if both and (plan := _forward(recursion, (left, right), levels, both, kinds, added)):
             return plan
     network = Tabulated.of(recursion, samples, levels[: len(samples)], kinds)
     arguments = _layered(left, right, network.chain, network.groups[0], network.groups[-1], codes)
@@ -130,18 +148,41 @@ def _layered(left: Samples, right: Samples, chain: Chain, first: Signals, last: 
     return (*sides(left.exact, right.exact, axis=0), chain, *sides(first, last), codes, *recomputed_below(left))
 
 
-def _skippable(series: Series, single: bool, buckets: int = 64) -> Array:
-    """How many of the highest orders are negligible for |ρ| ≤ b/buckets, b = 0…buckets."""
-    order = np.arange(series.terms)
-    goal = 1e-8 if single else 1e-17
+def _shares(table: Array, order: Array, slope: Array) -> Array:
+    """The largest k a_k²/Σ k a_k² of any sample, for each order k: by Cauchy and Schwarz a bound for every pair."""
+    size = np.divide(1, slope, out=np.zeros_like(slope), where=slope > 0)
+    return np.asarray(order * largest_squares(table, size))
+
+
+def _skippable(shares: Array, order: Array, goal: float) -> Array:
+    """How many of the highest orders are negligible for |ρ| ≤ b/BUCKETS, b = 0…BUCKETS; `goal`: relative to Ġ."""
     counts = []
-    for correlation in np.linspace(0, 1, buckets + 1):
-        weight = order * series.squares[: series.terms] * correlation ** np.maximum(order - 1, 0)
-        remaining = np.cumsum(weight[::-1])[::-1]
-        # the first orders set the scale: Ġ ~ a_1² + …
-        needed = max(int(np.count_nonzero(remaining > goal * remaining[0])), 8)
-        counts.append(max(series.terms - needed, 0))
-    return np.array(counts)
+    for correlation in np.linspace(0, 1, BUCKETS + 1):
+        remaining = np.cumsum(shares * correlation ** np.maximum(order - 1, 0))  # highest order first
+        counts.append(int(np.count_nonzero(remaining <= goal)))
+    return np.minimum(np.array(counts), order.size - 4) // 4 * 4
+
+
+def _taylor_steps(shares: Array, order: Array, goal: float, least: float) -> Array:
+    """The largest step δ for which ½ δ² d³G/dρ³ is below `goal`, relative to dG/dρ, for |ρ| ≤ b/BUCKETS."""
+    third = (order - 1) * (order - 2) * shares / 2
+    sums = [float(third @ correlation ** np.maximum(order - 3, 0)) for correlation in np.linspace(0, 1, BUCKETS + 1)]
+    return np.maximum(np.sqrt(goal / np.maximum(sums, 1e-3)), least)
+
+
+def _expansion(sample: Samples, variance: Array, table: Array, odd: bool) -> tuple[Expansion, Array]:
+    """The arguments of one group of samples, and the order of each row of the table; highest order first."""
+    order = np.arange(len(table))[::-1].astype(np.float64)
+    if odd:
+        table, order = table[::2], order[::2]  # an even number of terms: odd orders are at even positions
+    missing = -len(table) % 4
+    table = np.concatenate([np.zeros((missing, table.shape[1])), table])
+    order = np.concatenate([np.full(missing, order[0]), order])
+    dtype = sample.rows.dtype
+    root = np.sqrt(variance)
+    inverse = np.divide(1, root, out=np.zeros_like(root), where=root > 0)
+    numbers = (sample.factor, inverse, root, table)
+    return Expansion(*(np.ascontiguousarray(array, dtype=dtype) for array in numbers)), order
 
 
 def _hermite(
@@ -149,48 +190,40 @@ def _hermite(
     samples: tuple[Samples, Samples],
     levels: Sequence[Levels],
     found: Dual,
+    beyond: Dual,
     kinds: tuple[str, ...],
     added: float,
 ) -> Plan | None:
     """By series on row slices; None where a closed form, entry by entry, would lose far fewer digits."""
     model, codes = recursion.layers[0], np.array(kind_codes(kinds))
-    series = found.series
-    assert series is not None
+    series = _series_of(found)
     dtype = samples[0].rows.dtype
-    odd = model.activation.odd and float(model.activation(0.0)) == 0.0
-    expansions = []
-    for sample, level, table in zip(samples, levels, (found.tables[0], found.tables[-1]), strict=True):
-        if odd:  # highest order first and an even number of terms: odd orders sit at even positions
-            table = table[::2]
-            table = np.concatenate([np.zeros((-len(table) % 4, table.shape[1])), table])
-        root = np.sqrt(level.variance[0])
-        inverse = np.divide(1, root, out=np.zeros_like(root), where=root > 0)
-        numbers = (sample.factor, inverse, root, table)
-        expansions.append(Expansion(*(np.ascontiguousarray(array, dtype=dtype) for array in numbers)))
-    tolerance = 4e-7 if dtype == np.float32 else 2e-15
     single = dtype == np.float32
-    variances = np.array([[model.recurrent, model.input, model.bias]])
+    odd = model.activation.odd and float(model.activation(0.0)) == 0.0
+    expansions, order, shares = [], np.zeros(0), np.zeros(1)
+    for sample, level, table in zip(samples, levels, found.tables, strict=False):  # one table if X is Y
+        expansion, order = _expansion(sample, level.variance[0], table, odd)
+        expansions.append(expansion)
+        shares = np.maximum(shares, _shares(expansion.terms, order, level.variance[0] * level.slope[0]))
+    rising = [np.ascontiguousarray(expansion.terms[::-1].T) for expansion in expansions]
     # error of the drive, relative to √(q_i q_j), from the cosine's rounding and the variances' residual
     lengths = np.concatenate([s.factor * s.norm for s in samples])
     total = np.concatenate([level.variance[0] for level in levels])
     share = float(np.max(np.divide(model.input * lengths**2, total, where=total > 0, out=np.zeros_like(lengths))))
     known = max(level.residual for level in levels) + 2 * share * samples[0].rounding
     known += float(np.finfo(dtype).eps)
-    padding = len(expansions[0].terms) - series.terms // (1 + odd)
-    skip = (_skippable(series, single) // (1 + odd) + padding) // 4 * 4
+    goals = (1e-2, 1e-4, 1e-8) if single else (1e-3, 1e-8, 1e-17)
     equation = Equation(
-        dtype.type(model.recurrent), dtype.type(model.input), dtype.type(model.bias), odd, skip, tolerance, series.reach
+        dtype.type(model.recurrent),
+        dtype.type(model.input),
+        dtype.type(model.bias),
+        odd,
+        np.ascontiguousarray(order[::-1], dtype=dtype),
+        np.stack([_skippable(shares, order, goal) for goal in goals]),
+        _taylor_steps(shares, order, *((3e-8, 2e-6) if single else (1e-16, 1e-14))).astype(dtype),
+        series.reach,
     )
-    constants = found.constants.copy()
-    constants[1] = -1.0  # reach: never the series
-    chain = Chain(
-        SINGLE, variances, np.array([found.type]), constants[None], np.array([found.limits]), np.array([False]),
-        max(level.error for level in levels) + 4 * EPSILON,
-    )  # fmt: skip
-    first, last = (
-        _signals(recursion, sample, level, kinds, np.zeros((1, 1, len(sample))))
-        for sample, level in zip(samples, levels, strict=True)
-    )
+    growth, steepness = _sensitivities(levels, found)
 
     def lost(residual: float, nearest: float, steepest: float) -> float:
         """Error of the kernels while |ρ| ≤ `nearest` and Ġ ≤ `steepest`."""
@@ -198,11 +231,11 @@ def _hermite(
         value, slope = series.truncation(nearest)
         # of Λ relative to √(q_i q_j), then of Ġ relative to √(Ġ_ii Ġ_jj)
         covariance = gain * (known + residual + series.error + value)
-        slope += found.limits[1] * covariance + series.error + 16 * EPSILON
-        tangent = any(Kind.of(kind).is_tangent for kind in kinds)
-        return max(series.order, 1.0) * covariance + (gain * slope if tangent else 0.0)
+        slope += steepness(nearest) * covariance + series.error + 16 * EPSILON
+        return growth * covariance + (gain * slope if any(Kind.of(kind).is_tangent for kind in kinds) else 0.0)
 
-    if not single and found.replaceable and lost(0.0, 1.0, max(float(level.slope.max()) for level in levels)) > _USEFUL:
+    steepest = max(float(level.slope.max()) for level in levels)
+    if found.replaceable and lost(0.0, series.reach, steepest) > _accepted(samples):
         return None
 
     def summarise(results: list[Any]) -> Summary:
@@ -211,17 +244,159 @@ def _hermite(
         error = lost(residual, nearest, steepest) if nearest >= 0 else 0.0  # < 0: no pair was left to the series
         return Summary(residual, added + max(error, *(r[1] for r in results)), iterations=most)
 
-    rest = Plan(
-        "integrals",
-        integrated_pass,
-        _layered(*samples, chain, first, last, codes),
-        lambda results: Summary(0.0, max(results)),
-    )
     return Plan(
         "hermite newton",
         hermite_pass,
-        (*sides(*expansions), equation, codes),
+        (*sides(expansions[0], expansions[-1]), *sides(rising[0], rising[-1], axis=0), equation, codes),
         summarise,
         degree=series.terms,
-        rest=rest,
+        rest=_integrated(recursion, samples, levels, beyond, kinds),
+    )
+
+
+def _forward(
+    recursion: Recursion,
+    samples: tuple[Samples, Samples],
+    levels: Sequence[Levels],
+    both: Sequence[tuple[Dual, ...]],
+    kinds: tuple[str, ...],
+    added: float,
+) -> Plan | None:
+    """A network of finite depth, all levels by their series; `both`: the series and the other method of each level.
+
+    None where pair by pair far fewer digits are lost.
+    """
+    dtype = samples[0].rows.dtype
+    single, codes = dtype == np.float32, np.array(kind_codes(kinds))
+    depth, several = len(both), samples[0] is not samples[1]
+    odd = [layer.activation.odd and float(layer.activation(0.0)) == 0.0 for layer in recursion.layers]
+    height = max(-(-found.terms // (4 * (1 + odd[k]))) * 4 for k, (found, _) in enumerate(both))
+    tables = [np.zeros((depth, height, len(sample)), dtype) for sample in samples[: 1 + several]]
+    inverses = [np.zeros((depth, len(sample)), dtype) for sample in samples[: 1 + several]]
+    orders, skip = np.zeros((depth, height)), np.zeros((depth, BUCKETS + 1), np.int64)
+    for k, (found, _) in enumerate(both):
+        shares = np.zeros(1)
+        for g in range(1 + several):
+            level = levels[g]
+            expansion, order = _expansion(samples[g], level.variance[k], found.tables[g], odd[k])
+            tables[g][k, height - order.size :], inverses[g][k] = expansion.terms, expansion.inverse
+            shares = np.maximum(shares, _shares(expansion.terms, order, level.variance[k] * level.slope[k]))
+        orders[k, : order.size] = order[::-1]
+        skip[k] = _skippable(shares, order, 1e-8 if single else 1e-17) + height - order.size
+    stacks = [Stack(np.ascontiguousarray(samples[g].factor, dtype), inverses[g], tables[g]) for g in range(1 + several)]
+    rising = [np.ascontiguousarray(table[:, ::-1].transpose(2, 0, 1)) for table in tables]
+    stages = Stages(
+        np.array([[layer.recurrent, layer.input, layer.bias] for layer in recursion.layers], dtype),
+        np.array(odd),
+        orders.astype(dtype),
+        skip,
+        np.array([_series_of(found).reach for found, _ in both]),
+    )
+    rates = [_sensitivities(levels, found, k) for k, (found, _) in enumerate(both)]
+    passed = [0.0, *(_passed_on(recursion.layers[k].recurrent, levels, k) for k in range(1, depth))]
+    network = Tabulated.of(
+        recursion, samples[: 1 + several], levels[: 1 + several], kinds, [other for _, other in both]
+    )
+    arguments = _layered(*samples, network.chain, network.groups[0], network.groups[-1], codes)
+    rounding = samples[0].rounding + max(level.error for level in levels)
+
+    def lost(nearest: Array) -> float:
+        """Error of the kernels while |ρ| is at most `nearest` at each level."""
+        power = tangent = frozen = 0.0  # errors of G, T and F, relative to √ of both diagonals
+        for k, (found, _) in enumerate(both):
+            series, (growth, steepness) = _series_of(found), rates[k]
+            noise = series.error + 4 * float(np.finfo(dtype).eps)
+            value, slope = series.truncation(float(nearest[k]))
+            covariance = passed[k] * power + rounding + noise
+            power = growth * covariance + noise + value
+            slope += steepness(float(nearest[k])) * covariance + noise
+            injected = max(covariance, tangent)
+            tangent = 1.01 * (slope + injected)
+            frozen = max(power, 1.01 * (slope + frozen))
+        worst = {Kind.CK: power, Kind.NNGP: covariance, Kind.NTK: max(power, tangent), Kind.NTK_FROZEN_INPUT: frozen}
+        return max(worst.get(Kind.of(kind), injected) for kind in kinds)
+
+    if lost(stages.reach) > _accepted(samples):
+        return None
+
+    def summarise(results: list[Any]) -> Summary:
+        error = lost(np.max([r[0][0] for r in results], axis=0))
+        return Summary(0.0, added + max(error, *(r[1] for r in results)))
+
+    return Plan(
+        "hermite series",
+        forward_pass,
+        (*sides(stacks[0], stacks[-1]), *sides(rising[0], rising[-1], axis=0), stages, codes),
+        summarise,
+        degree=max(found.terms for found, _ in both),
+        rest=Plan("layer by layer", remaining_pass, arguments, lambda results: Summary(0.0, max(results))),
+    )
+
+
+def _accepted(samples: tuple[Samples, Samples]) -> float:
+    """The largest error for which series on row slices are preferred to pairs one by one."""
+    if samples[0].rows.dtype == np.float32:
+        return _ACCEPTED_SINGLE
+    return _ACCEPTED if len(samples[0]) * len(samples[1]) < _MANY else _ACCEPTED_FOR_MANY
+
+
+def _passed_on(recurrent: float, levels: Sequence[Levels], k: int) -> float:
+    """The largest share of the former level's output in a variance q = σ_a² E[φ²] + … of level k."""
+    shares = [
+        np.divide(recurrent * level.power[k - 1], q, out=np.ones_like(q), where=q > 0)
+        for level in levels
+        for q in (level.variance[k],)
+    ]
+    return max(float(share.max()) for share in shares)
+
+
+def _series_of(found: Dual) -> Series:
+    assert found.series is not None
+    return found.series
+
+
+def _sensitivities(levels: Sequence[Levels], found: Dual, k: int = 0) -> tuple[float, Callable[[float], float]]:
+    """How fast G changes with ρ, relatively, and the same of Ġ while |ρ| is at most the argument."""
+    series = _series_of(found)
+    if series.squares.size:
+        return max(series.order, 1.0), lambda _: found.limits[1]
+    growth, flattest = 1.0, math.inf
+    for level in levels:
+        seen = level.power[k] > 0
+        growth = max(growth, float(np.max((level.variance * level.slope)[k, seen] / level.power[k, seen], initial=0.0)))
+        flattest = min(flattest, float(level.slope[k].min()))
+    # kinks: Ġ changes with the angle at a limited rate
+    return growth, lambda nearest: found.limits[0] / max(flattest * math.sqrt(1 - max(nearest, 0.0) ** 2), 1e-300)
+
+
+def _integrated(
+    recursion: Recursion,
+    samples: tuple[Samples, Samples],
+    levels: Sequence[Levels],
+    found: Dual,
+    kinds: tuple[str, ...],
+) -> Plan:
+    """The plan of the pairs beyond the reach of a series."""
+    model, constants, tables = recursion.layers[0], found.constants.copy(), list(found.tables)
+    if found.type == SERIES:
+        constants[1] = -1.0  # reach: never the series
+        tables = [np.zeros((1, len(sample))) for sample in samples]
+    chain = Chain(
+        SINGLE,
+        np.array([[model.recurrent, model.input, model.bias]]),
+        np.array([found.type]),
+        constants[None],
+        np.array([found.limits]),
+        np.array([False]),
+        max(level.error for level in levels) + 4 * EPSILON,
+    )
+    first, last = (
+        _signals(recursion, sample, level, kinds, np.ascontiguousarray(table)[None])
+        for sample, level, table in zip(samples, levels, (tables[0], tables[-1]), strict=True)
+    )
+    return Plan(
+        "integrals",
+        remaining_pass,
+        _layered(*samples, chain, first, last, np.array(kind_codes(kinds))),
+        lambda results: Summary(0.0, max(results)),
     )

@@ -18,7 +18,7 @@ import numpy as np
 
 from notsodeep import compilation
 
-__all__ = ["ORDERS", "REACH", "pieces_drop", "pieces_dual", "pieces_summed", "pieces_value"]
+__all__ = ["ORDERS", "REACH", "add_kink", "pieces_drop", "pieces_dual", "pieces_summed", "pieces_value"]
 
 ORDERS = 96  # Hermite coefficients per sample
 # largest |ρ| of the series: what is left out is at most |ρ|⁹⁶√(G_ii G_jj) of G and |ρ|⁹⁵√(Ġ_ii Ġ_jj) of Ġ, 1e-16
@@ -29,6 +29,27 @@ _jit = compilation.jit(nogil=True, error_model="numpy", fastmath={"contract", "n
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(16)
 _INV_2PI = 1 / (2 * math.pi)
 _INV_SQRT_2PI = 1 / math.sqrt(2 * math.pi)
+
+
+@_jit
+def add_kink(falling: Any, position: Any, weight: Any, sign: float) -> None:
+    """Add the coefficients from order 2 on of one kink to a table (orders, n), highest order first.
+
+    E[(ξ − p)₊ h_k(ξ)] = h_{k−2}(p) e^{−p²/2}/√(2π k(k−1)); weight: the bend times √q e^{−p²/2}/√2π.
+    """
+    orders, count = falling.shape
+    before, now = np.zeros(count), weight.copy()
+    for k in range(2, orders):
+        row, factor = falling[orders - 1 - k], 1.0 / math.sqrt(k * (k - 1.0))
+        if sign < 0 and k % 2 == 1:
+            factor = -factor
+        step = 1.0 / math.sqrt(k - 1.0)
+        back = step * math.sqrt(k - 2.0)
+        for i in range(count):
+            value = now[i]
+            row[i] += factor * value
+            now[i] = step * position[i] * value - back * before[i]
+            before[i] = value
 
 
 @_jit
@@ -74,8 +95,8 @@ def _orthant_positive(h: float, k: float, eta: float) -> float:
 @_jit
 def _lifted(
     covariance: float, qi: float, qj: float, a: float, b: float, h: float, k: float, eta: float, zeta: float
-) -> float:
-    """E[(u − a)₊(v − b)₊] for variances q_i, q_j, covariance Λ, 1 ∓ ρ = η, ζ; h = a/√q_i, k = b/√q_j.
+) -> tuple[float, float]:
+    """E[(u − a)₊(v − b)₊] and P for variances q_i, q_j, covariance Λ, 1 ∓ ρ = η, ζ; h = a/√q_i, k = b/√q_j.
 
     (Λ + ab)P − a√q_j φ(k)Φ(·) − b√q_i φ(h)Φ(·) + √(q_i q_j)(1 − ρ²)φ₂(h, k), with P = P(u > a, v > b).
     """
@@ -88,17 +109,18 @@ def _lifted(
             beyond_h, beyond_k = h - k + eta * k, k - h + eta * h
         else:
             beyond_h, beyond_k = h + k - zeta * k, h + k - zeta * h
-        return (
+        lifted = (
             (covariance + a * b) * both
             - a * root_j * _INV_SQRT_2PI * math.exp(-k * k / 2) * _tail(beyond_h / spread)
             - b * root_i * _INV_SQRT_2PI * math.exp(-h * h / 2) * _tail(beyond_k / spread)
             + root_i * root_j * spread * _INV_2PI * density
         )
+        return lifted, both
     if zeta < eta:  # v = −u √(q_j/q_i), and a, b ≥ 0: never both above
-        return 0.0
+        return 0.0, 0.0
     top = max(h, k)  # v = u √(q_j/q_i): one variable
     at, above = _INV_SQRT_2PI * math.exp(-top * top / 2), _tail(top)
-    return root_i * root_j * (above + top * at) - (a * root_j + b * root_i) * at + a * b * above
+    return root_i * root_j * (above + top * at) - (a * root_j + b * root_i) * at + a * b * above, above
 
 
 @_jit
@@ -138,19 +160,22 @@ def _closed(
     rho = 1.0 - eta if eta <= 1.0 else zeta - 1.0
     covariance = math.sqrt(qi) * math.sqrt(qj) * rho
     base, slope, kinks = constants[0], constants[1], int(constants[2])
-    G = base * base + slope * slope * covariance
+    G, total = base * base + slope * slope * covariance, slope * slope
     for a in range(kinks):
         bend, sign = constants[3 + kinks + a], constants[3 + 2 * kinks + a]
         above, excess = left[3 * a + 1, i] + right[3 * a + 1, j], left[3 * a + 2, i] + right[3 * a + 2, j]
         G += bend * (base * excess + slope * sign * covariance * above)  # Stein: E[u f(v)] = Λ E[f'(v)]
+        total += slope * bend * sign * above
         for b in range(kinks):
             same = sign * constants[3 + 2 * kinks + b]
             angle, other = (eta, zeta) if same > 0 else (zeta, eta)
-            G += (bend * constants[3 + kinks + b]) * _lifted(
+            lifted, both = _lifted(
                 same * covariance, qi, qj, constants[3 + a], constants[3 + b],
                 left[3 * a, i], right[3 * b, j], angle, other,
             )  # fmt: skip
-    return G, _slope(constants, left, i, right, j, eta, zeta)
+            G += bend * constants[3 + kinks + b] * lifted
+            total += same * bend * constants[3 + kinks + b] * both
+    return G, total
 
 
 @_jit

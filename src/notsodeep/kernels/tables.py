@@ -12,21 +12,25 @@ from numpy.typing import NDArray
 from scipy import special
 
 from notsodeep.activations import Activation, HermiteSeries, PiecewiseLinear, Smooth
-from notsodeep.gaussian import hermite_coefficients, hermite_polynomials, hermite_table, moments
+from notsodeep.gaussian import hermite_coefficients, hermite_table, moments
 from notsodeep.kernels.arc import Arc
 from notsodeep.kernels.closed import COS, ERF, GAUSSIAN, GELU, SIN
 from notsodeep.kernels.duals import ARC, EPSILON, NEAR, PIECES, SERIES
-from notsodeep.kernels.pieces import ORDERS
+from notsodeep.kernels.pieces import ORDERS, add_kink
 from notsodeep.kernels.smooth import SMOOTH
 from notsodeep.kernels.tabulate import tabulate
 
-__all__ = ["Dual", "dual", "significant_terms"]
+__all__ = ["Dual", "dual", "on_slices", "significant_terms"]
 
 Array: TypeAlias = NDArray[Any]
 
 _MAX_ENTRIES = 8_000_000  # of a table of Hermite coefficients
 # variance above which a closed form, entry by entry, is faster than the long series: summed by entry, or on row slices
-_LARGE, _LARGE_ON_SLICES = 4.0, 32.0
+_LARGE, _LARGE_ON_SLICES = 4.0, 400.0
+_TINY = 1e-200  # smallest variance of rows that are not zero, there
+_LOSSY = (
+    1e-12  # largest rounding of the terms of a piecewise-linear φ, relative to G, for which they are summed on slices
+)
 _STRIPS = 40.0  # largest ratio of signal to strip half-width of a smooth φ for which integrals are affordable
 _CLOSED = {"erf": ERF, "sin": SIN, "cos": COS, "gaussian": GAUSSIAN, "gelu": GELU}
 
@@ -87,23 +91,40 @@ class Series:
         return self.missing * fading, self.missing_slope / self.order * fading
 
 
-def dual(phi: Activation, *variances: Array, single: bool = False, on_slices: bool = False) -> Dual:
-    """Choose the dual of φ and tabulate it for several groups of samples with variances q.
-
-    `on_slices` tells that a series would be summed for many pairs at a time.
-    """
+def dual(phi: Activation, *variances: Array, single: bool = False) -> Dual:
+    """Choose the dual of φ and tabulate it for several groups of samples with variances q."""
     shape = phi.shape
     if isinstance(shape, PiecewiseLinear) and shape.homogeneous:
         return _arc(phi, shape, variances)
     if isinstance(shape, PiecewiseLinear):
         return _pieces(phi, shape, variances)
-    if isinstance(shape, Smooth) and shape.name in _CLOSED:
-        largest = max(float(q.max()) for q in variances)
-        signal = phi.stretch**2 * largest
-        if signal > (_LARGE_ON_SLICES if on_slices else _LARGE) or (on_slices and _truncated(phi, variances, single)):
-            return _closed(phi, shape.name, variances)
-        return replace(_series(phi, variances, single), replaceable=signal > _LARGE)
+    if isinstance(shape, Smooth) and shape.name in _CLOSED and not _short(phi, variances, _LARGE):
+        return _closed(phi, shape.name, variances)
     return _series(phi, variances, single)
+
+
+def on_slices(
+    phi: Activation, *variances: Array, single: bool = False, bounded: bool = False
+) -> tuple[Dual, Dual] | None:
+    """A series that is summed for many pairs at a time, and the dual of the pairs beyond its reach.
+
+    `bounded` asks for a reach also where that dual is only the same series, pair by pair. None where every pair has to
+    be treated by itself.
+    """
+    shape = phi.shape
+    if isinstance(shape, PiecewiseLinear):
+        return _piece_series(phi, shape, variances)
+    if isinstance(shape, Smooth) and shape.name in _CLOSED:
+        if not _short(phi, variances, _LARGE_ON_SLICES):
+            return None
+        found = _series(phi, variances, single, integrable=True)
+        return replace(found, replaceable=not _short(phi, variances, _LARGE)), _closed(phi, shape.name, variances)
+    found = _series(phi, variances, single, integrable=bounded)
+    return found, found
+
+
+def _short(phi: Activation, variances: tuple[Array, ...], limit: float) -> bool:
+    return phi.stretch**2 * max(float(q.max()) for q in variances) <= limit
 
 
 def _arc(phi: Activation, shape: PiecewiseLinear, variances: tuple[Array, ...]) -> Dual:
@@ -122,21 +143,37 @@ def _closed(phi: Activation, name: str, variances: tuple[Array, ...]) -> Dual:
     return Dual(_CLOSED[name], constants, tuple(-phi.shift * np.array([mean]) for mean in means), (0.0, 0.0))
 
 
-def _pieces(phi: Activation, shape: PiecewiseLinear, variances: tuple[Array, ...]) -> Dual:
+def _piece_series(phi: Activation, shape: PiecewiseLinear, variances: tuple[Array, ...]) -> tuple[Dual, Dual] | None:
+    """`on_slices` for a piecewise-linear φ: its Hermite series, cut where memory ends, and its closed form."""
+    smallest = min(float(q[q > 0].min(initial=1.0)) for q in variances)
+    terms = int(np.clip(_MAX_ENTRIES // sum(q.size for q in variances) // 4 * 4, 128, 512))
+    whole, height = _pieces(phi, shape, variances, terms), 3 * len(shape.kinks)
+    if smallest < _TINY or (lost := whole.constants[3 + height]) > _LOSSY:
+        return None
+    # what is left out: by Cauchy and Schwarz at most |ρ|ᵏ√(G_ii G_jj) of G and |ρ|ᵏ⁻¹√(Ġ_ii Ġ_jj) of Ġ, k = terms
+    series = Series(terms, np.empty(0), 1.0, 1.0, 1.0, math.sqrt(lost * EPSILON), 1e-16 ** (1 / (terms - 1)))
+    orders = tuple(table[height:] for table in whole.tables)
+    found = Dual(SERIES, np.empty(0), orders, whole.limits, series, replaceable=True)
+    if shape.homogeneous:
+        return found, _arc(phi, shape, variances)
+    tables = tuple(np.concatenate([table[:height], table[-ORDERS:]]) for table in whole.tables)
+    return found, replace(whole, tables=tables)
+
+
+def _pieces(phi: Activation, shape: PiecewiseLinear, variances: tuple[Array, ...], orders: int = ORDERS) -> Dual:
     kinks = np.asarray(shape.kinks) / phi.stretch
     slopes = phi.scale * phi.stretch * np.asarray(shape.slopes)
     origin = int(np.searchsorted(kinks, 0.0))  # the piece that contains 0
     signs = np.where(np.arange(kinks.size) >= origin, 1.0, -1.0)
     distances = signs * kinks
     constants = np.concatenate([[-phi.shift, slopes[origin], kinks.size], distances, np.diff(slopes), signs])
-    order = np.arange(2, ORDERS)[:, None]
     bends = np.abs(np.diff(slopes))
     tables, worst, steepest, density_of_kinks = [], 0.0, 0.0, 0.0
     for q in variances:
         root = np.sqrt(q)
-        table = np.empty((3 * kinks.size + ORDERS, q.size))
-        series = np.zeros((ORDERS, q.size))  # a_0, a_1, …
-        series[0], series[1] = -phi.shift, slopes[origin] * root
+        table = np.zeros((3 * kinks.size + orders, q.size))
+        falling = table[3 * kinks.size :]  # …, a_1, a_0
+        falling[-1], falling[-2] = -phi.shift, slopes[origin] * root
         # terms of G and Ġ are at most of size m_i m_j; e^{−(h²+k²)/4} is above every bivariate density of h and k
         terms, slope_terms, fall = abs(phi.shift) + abs(slopes[origin]) * root, abs(slopes[origin]), np.zeros(q.size)
         for a, distance in enumerate(distances):
@@ -148,17 +185,14 @@ def _pieces(phi: Activation, shape: PiecewiseLinear, variances: tuple[Array, ...
             density = root * np.exp(-(position**2) / 2) / math.sqrt(2 * math.pi)
             table[3 * a + 2] = density - distance * above
             bend, sign = constants[3 + kinks.size + a], signs[a]
-            series[0] += bend * table[3 * a + 2]
-            series[1] += bend * sign * root * above
-            # E[(ξ − p)₊ h_k(ξ)] = h_{k−2}(p) e^{−p²/2}/√(2π k(k−1))
-            higher = hermite_polynomials(position, ORDERS - 3, density) / np.sqrt(order * (order - 1))
-            series[2:] += bend * sign**order * higher
+            falling[-1] += bend * table[3 * a + 2]
+            falling[-2] += bend * sign * root * above
+            add_kink(falling, position, bend * density, sign)
             terms = terms + bends[a] * np.sqrt((q + distance**2) * above)
             slope_terms = slope_terms + bends[a] * np.sqrt(above)
             fall += bends[a] * np.exp(-(position**2) / 4)
-        table[3 * kinks.size :] = series[::-1]
         tables.append(table)
-        power = np.sum(series**2, axis=0)
+        power: Array = np.einsum("kn,kn->n", falling, falling)
         ratio = np.divide(terms**2, power, out=np.zeros_like(q), where=power > 0)
         worst, steepest = max(worst, float(ratio.max())), max(steepest, float(np.max(slope_terms)))
         density_of_kinks = max(density_of_kinks, float(fall.max()))
@@ -193,13 +227,7 @@ def _extent(phi: Activation, variances: tuple[Array, ...]) -> tuple[float, int]:
     return largest or 1.0, 512 if algebraic else int(np.clip(_MAX_ENTRIES // size // 4 * 4, 512, 4096))
 
 
-def _truncated(phi: Activation, variances: tuple[Array, ...], single: bool) -> bool:
-    """Whether a table holds fewer terms than the series needs."""
-    largest, most = _extent(phi, variances)
-    return significant_terms(phi, largest, single, most)[0] >= most
-
-
-def _series(phi: Activation, variances: tuple[Array, ...], single: bool) -> Dual:
+def _series(phi: Activation, variances: tuple[Array, ...], single: bool, *, integrable: bool = False) -> Dual:
     everything = np.concatenate(variances)
     largest, most = _extent(phi, variances)
     terms, tail = significant_terms(phi, largest, single, most)
@@ -227,7 +255,7 @@ def _series(phi: Activation, variances: tuple[Array, ...], single: bool) -> Dual
     code, strip = SMOOTH.get(phi.shape.name, (-1, 1.0)) if isinstance(phi.shape, Smooth) else (-1, 1.0)
     if phi.stretch * math.sqrt(largest) > _STRIPS * strip:
         code = -1
-    if code < 0:
+    if code < 0 and not integrable:  # `integrable`: another method treats the pairs beyond the reach
         series = replace(series, reach=1.0)
     offset = phi.shift - phi.scale * phi.shape.origin if code >= 0 else 0.0
     constants = [terms, series.reach, code, strip, phi.scale, phi.stretch, offset]
