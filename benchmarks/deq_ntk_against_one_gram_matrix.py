@@ -23,7 +23,7 @@ KIND = "ntk"
 
 def run(quick: bool = False) -> dict[str, Any]:
     """Return the question, the rows and the verdict."""
-    n = 2000 if quick else 6000
+    n = 2000 if quick else 10_000
     relu = nsd.DEQ("relu", recurrent=0.2, input=0.8)
     rows = [
         measure(relu, n, p, dtype, norms, quick) for p in TARGETS for dtype in ERRORS for norms in ("unit", "arbitrary")
