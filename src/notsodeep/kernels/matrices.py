@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from notsodeep.checks import InputError, matrix, warn_convergence
+from notsodeep.kernels.products import symmetric_product
 from notsodeep.progress import Progress, reporter
 from notsodeep.threads import Pool, pool
 from notsodeep.version import __version__
@@ -77,9 +78,8 @@ class KernelMatrix(ABC):
         """Return the same kernel in another precision, from the samples as they were given."""
 
     def columns(self, chosen: Array) -> Array:
-        """K[:, chosen] in float64, shape (n, len(chosen))."""
-        parts = [self.block(slice(None), slice(j, j + 1)) for j in chosen]
-        return np.hstack(parts).astype(np.float64, copy=False)
+        """K[:, chosen], shape (n, len(chosen)); a copy."""
+        return np.hstack([self.block(slice(None), slice(j, j + 1)) for j in chosen])
 
     @property
     def tile(self) -> tuple[int, int]:
@@ -175,6 +175,8 @@ class MatrixBlocks(KernelMatrix):
     K : array (n, m)
     symmetric : bool, optional
         Whether K equals its transpose, so that only half of it is read; tested when absent.
+    samples : pair of arrays, optional
+        What it was computed from, if known; see :class:`KernelMatrix`.
 
     Examples
     --------
@@ -186,8 +188,14 @@ class MatrixBlocks(KernelMatrix):
     array([[2., 1.]])
     """
 
-    def __init__(self, K: ArrayLike, *, symmetric: bool | None = None) -> None:
-        self.matrix = matrix(K, "K")
+    def __init__(
+        self,
+        K: ArrayLike,
+        *,
+        symmetric: bool | None = None,
+        samples: tuple[Array, Array | None] | None = None,
+    ) -> None:
+        self.matrix, self.samples = matrix(K, "K"), samples
         n, m = self.matrix.shape
         if symmetric and n != m:
             raise InputError(f"K has shape {self.matrix.shape}; a symmetric matrix must be square")
@@ -204,13 +212,20 @@ class MatrixBlocks(KernelMatrix):
         return self.matrix.diagonal().astype(np.float64)
 
     def columns(self, chosen: Array) -> Array:
-        return self.matrix[:, chosen].astype(np.float64)
+        return self.matrix[chosen].T if self.symmetric else self.matrix[:, chosen]  # rows are contiguous
 
     def astype(self, dtype: DTypeLike) -> MatrixBlocks:
         precision = precision_of(dtype, self.matrix)
         if precision == self.dtype:
             return self
-        return MatrixBlocks(self.matrix.astype(precision), symmetric=self.symmetric)
+        return MatrixBlocks(self.matrix.astype(precision), symmetric=self.symmetric, samples=self.samples)
+
+    def _product(self, vectors: Array, deterministic: bool, progress: Progress) -> Array:
+        small = len(self.matrix) <= _CACHED  # not worth a compiled loop
+        if deterministic or small or not self.symmetric or not self.matrix.flags.c_contiguous:
+            return super()._product(vectors, deterministic, progress)
+        with reporter("product", 1, progress) as report:
+            return symmetric_product(self.matrix, self.matrix.diagonal(), vectors, report)
 
 
 class ComputedBlocks(KernelMatrix):
@@ -261,11 +276,13 @@ class ComputedBlocks(KernelMatrix):
         kind, model, options = self.recipe
         return kind(model, *self.samples, **(options | {"dtype": dtype}))
 
-    def columns(self, chosen: Array) -> Array:
+    def columns(self, chosen: Array, dtype: DTypeLike | None = None) -> Array:
+        """K[:, chosen], in another precision if wanted."""
         first, second = self.samples
         kind, model, options = self.recipe
-        part = kind(model, first, (first if second is None else second)[chosen], **options)
-        return part.block(slice(None), slice(None)).astype(np.float64, copy=False)
+        others = (first if second is None else second)[chosen]
+        part = kind(model, others, first, **(options if dtype is None else options | {"dtype": dtype}))
+        return part.block(slice(None), slice(None)).T
 
     @property
     def provenance(self) -> dict[str, Any]:
