@@ -18,8 +18,8 @@ from notsodeep.solvers import cholesky as module
 @pytest.fixture(params=[16, 512])
 def panel(request, monkeypatch):
     """Small panels make many of them, ragged ends included."""
-    monkeypatch.setattr(module, "_PANEL", request.param)
-    monkeypatch.setattr(module, "_NARROW", request.param)
+    for name in ("_SOUND", "_PANEL", "_STEP", "_ROWS"):
+        monkeypatch.setattr(module, name, request.param)
 
 
 @pytest.mark.usefixtures("panel")
@@ -64,8 +64,8 @@ def test_the_kernel_survives_above_the_diagonal(dtype):
 
 def test_threads_give_the_same_factor(monkeypatch):
     K = wishart(700)
+    monkeypatch.setattr(module, "_SOUND", 64)
     monkeypatch.setattr(module, "_PANEL", 64)
-    monkeypatch.setattr(module, "_NARROW", 64)
     alone = CholeskyFactor.of(K.copy())._storage
     monkeypatch.setattr(threads, "thread_count", lambda: 3)
     np.testing.assert_allclose(CholeskyFactor.of(K.copy())._storage, alone, rtol=0, atol=1e-13)
@@ -104,7 +104,8 @@ def test_a_duplicate_is_the_bad_pivot_and_the_ridge_named_helps(dtype):
 
 
 def test_progress_counts_up_to_the_end_and_an_interruption_gets_through(monkeypatch):
-    monkeypatch.setattr(module, "_NARROW", 32)
+    monkeypatch.setattr(module, "_SOUND", 32)
+    monkeypatch.setattr(module, "_PANEL", 32)
     seen = []
     CholeskyFactor.of(wishart(130), progress=lambda done, total: seen.append(done / total))
     assert seen == sorted(seen)

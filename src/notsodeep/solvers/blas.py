@@ -14,14 +14,14 @@ import numpy as np
 from numba.extending import get_cython_function_address
 from numpy.typing import NDArray
 
-__all__ = ["cholesky", "solve_right", "solve_transposed", "subtract_product"]
+__all__ = ["cholesky", "solve_right", "solve_transposed", "subtract_product", "subtract_square"]
 
 Array: TypeAlias = NDArray[Any]
 
 
 @functools.cache
 def _routine(name: str, dtype: np.dtype[Any], arguments: int) -> Any:
-    library = "blas" if name in ("gemm", "trsm") else "lapack"
+    library = "blas" if name in ("gemm", "syrk", "trsm") else "lapack"
     letter = "s" if dtype == np.float32 else "d"
     address = get_cython_function_address(f"scipy.linalg.cython_{library}", letter + name)
     return ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * arguments)(address)
@@ -57,6 +57,13 @@ def subtract_product(C: Array, A: Array, B: Array) -> None:
     if not m or not n or not k:
         return
     _call("gemm", C.dtype, "T", "N", n, m, k, -1.0, B, _leading(B), A, _leading(A), 1.0, C, _leading(C))
+
+
+def subtract_square(C: Array, A: Array) -> None:
+    """C ← C − A Aᵀ in the lower triangle, with C (m, m), A (m, k)."""
+    if A.size:
+        m, k = A.shape
+        _call("syrk", C.dtype, "U", "T", m, k, -1.0, A, _leading(A), 1.0, C, _leading(C))
 
 
 def solve_right(L: Array, A: Array) -> None:

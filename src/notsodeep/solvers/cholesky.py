@@ -1,8 +1,9 @@
-"""K + D = L Lᵀ in place, by panels of tiles; K itself survives above the diagonal.
+"""K + D = L Lᵀ in place; K itself survives above the diagonal.
 
-The factorisation is left-looking: a panel of L is the panel of K minus one long product with the columns before it, so
-every update is a large matrix product on one thread, and each part of the matrix is written once. (OpenBLAS' own
-threaded factorisation has crashed on large matrices; with one thread per call it has not.)
+Up to a few thousand rows LAPACK factors the matrix in one call. Beyond, the factorisation is left-looking: a panel of L
+is the panel of K minus one long product with the columns before it, so nearly all work is in large matrix products on
+all BLAS threads. (OpenBLAS' threaded factorisation ends the process on large matrices: from 16 000 rows in float64 and
+30 000 in float32 with two threads. Here it only gets the squares on the diagonal.)
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from notsodeep.checks import InputError, matrix
 from notsodeep.kernels import KernelMatrix
+from notsodeep.kernels.products import symmetric_product
 from notsodeep.progress import Progress, reporter
 from notsodeep.solvers import blas
 from notsodeep.solvers.conjugate_gradients import largest_eigenvalue
@@ -24,8 +26,9 @@ __all__ = ["CholeskyFactor", "Kept", "NotPositiveDefiniteError"]
 
 Array: TypeAlias = NDArray[Any]
 
-_PANEL = 512  # columns of a substitution step, rows of a tile
-_SMALL, _NARROW = 16384, 256  # narrower panels for matrices below this size: less of the work is triangular
+_STEP = 512  # columns of a substitution step
+_SOUND = 8192  # up to here LAPACK's threaded factorisation is used: half of the smallest size at which it crashed
+_PANEL, _ROWS = 1024, 4096  # columns of a panel of larger matrices, and rows of it that are computed at once
 
 
 class NotPositiveDefiniteError(InputError):
@@ -79,6 +82,12 @@ class Kept(KernelMatrix):
             return self
         return Kept(self._storage.astype(dtype), self._diagonal.astype(dtype))
 
+    def _product(self, vectors: Array, deterministic: bool, progress: Progress) -> Array:
+        if deterministic or self.shape[0] <= _STEP:  # not worth a compiled loop
+            return super()._product(vectors, deterministic, progress)
+        with reporter("product", 1, progress) as report:
+            return symmetric_product(self._storage, self._diagonal, vectors, report)
+
 
 class CholeskyFactor:
     """L of K + D = L Lᵀ, in the lower triangle of the matrix that was factored: a `Factorization`.
@@ -119,29 +128,21 @@ class CholeskyFactor:
         diagonal = K.diagonal().astype(np.float64) + shift
         np.fill_diagonal(K, diagonal)
         kept = Kept(K, diagonal)
-        width = _NARROW if n < _SMALL else _PANEL
-        failed = 0
-        with pool() as crew, reporter("factorisation", n**3, progress) as report:
+        width = _SOUND if n <= _SOUND else _PANEL
+        with reporter("factorisation", n**3, progress) as report:
             for j0 in range(0, n, width):
                 j1 = min(j0 + width, n)
-                square = np.tril(K[j0:j1, j0:j1])
-                blas.subtract_product(square, K[j0:j1, :j0], K[j0:j1, :j0])
-                schur = square.copy()
-                failed = blas.cholesky(square) or _negligible(square, diagonal[j0:j1], n)
+                square, before = K[j0:j1, j0:j1], K[j0:j1, :j0]
+                blas.subtract_square(square, before)
+                failed = blas.cholesky(square)
+                failed = _negligible(square[: failed - 1] if failed else square, diagonal[j0:j1], n) or failed
                 if failed:
-                    break
-                lower = np.tril_indices(j1 - j0)
-                K[j0:j1, j0:j1][lower] = square[lower]
-
-                def rows(i0: int, worker: int, j0: int = j0, j1: int = j1, square: Array = square) -> None:
-                    part = K[i0 : min(i0 + _PANEL, n), j0:j1]
-                    blas.subtract_product(part, K[i0 : i0 + len(part), :j0], K[j0:j1, :j0])
+                    raise _failure(K, kept, j0 + failed - 1)
+                for i0 in range(j1, n, _ROWS):
+                    part = K[i0 : i0 + _ROWS, j0:j1]
+                    blas.subtract_product(part, K[i0 : i0 + _ROWS, :j0], before)
                     blas.solve_right(square, part)
-
-                crew.share(range(j1, n, _PANEL), rows)
                 report(n**3 - (n - j1) ** 2 * (n + 2 * j1), n**3)
-        if failed:
-            raise _failure(K, kept, j0, schur, j0 + failed - 1)
         return CholeskyFactor(K, kept)
 
     @property
@@ -173,7 +174,7 @@ class CholeskyFactor:
         """((K + D)⁻¹)_ii = Σ_r (L⁻¹)_ri², from a few columns of L⁻¹ at a time (a third of n³ operations)."""
         n = self.shape[0]
         answer = np.empty(n)
-        spans = [slice(j, min(j + _PANEL, n)) for j in range(0, n, _PANEL)]
+        spans = [slice(j, min(j + _STEP, n)) for j in range(0, n, _STEP)]
         with pool() as crew, reporter("inverse diagonal", len(spans), progress) as report:
 
             def panel(span: slice, worker: int) -> None:
@@ -197,14 +198,15 @@ class CholeskyFactor:
 def _negligible(L: Array, diagonal: Array, n: int) -> int:
     """The 1-based number of the first pivot that is only rounding error, or 0."""
     limit = 4 * math.sqrt(n) * float(np.finfo(L.dtype).eps)
-    return int(np.argmax(np.append(L.diagonal().astype(np.float64) ** 2 <= limit * diagonal, True)) + 1) % (len(L) + 1)
+    bad = np.flatnonzero(L.diagonal().astype(np.float64) ** 2 <= limit * diagonal[: len(L)])
+    return int(bad[0]) + 1 if len(bad) else 0
 
 
 def _substitute(L: Array, B: Array, *, back: bool) -> None:
     """B ← L⁻¹ B or L⁻ᵀ B by tiles, with all BLAS threads in the products."""
     if back:
-        for j1 in range(len(L), 0, -_PANEL):
-            j0 = max(j1 - _PANEL, 0)
+        for j1 in range(len(L), 0, -_STEP):
+            j0 = max(j1 - _STEP, 0)
             B[j0:j1] -= L[j1:, j0:j1].T @ B[j1:]
             blas.solve_transposed(L[j0:j1, j0:j1], B[j0:j1], back=True)
     else:
@@ -212,26 +214,27 @@ def _substitute(L: Array, B: Array, *, back: bool) -> None:
 
 
 def _forward(L: Array, B: Array) -> None:
-    for j0 in range(0, len(L), _PANEL):
-        j1 = min(j0 + _PANEL, len(L))
+    for j0 in range(0, len(L), _STEP):
+        j1 = min(j0 + _STEP, len(L))
         B[j0:j1] -= L[j0:j1, :j0] @ B[:j0]
         blas.solve_transposed(L[j0:j1, j0:j1], B[j0:j1], back=False)
 
 
-def _failure(K: Array, kept: Kept, j0: int, schur: Array, pivot: int) -> NotPositiveDefiniteError:
+def _failure(K: Array, kept: Kept, pivot: int) -> NotPositiveDefiniteError:
     """Bound the smallest eigenvalue by vᵀAv/vᵀv and by a Ritz value.
 
-    v = (−A₁₁⁻¹A₁₂u, u), with u the lowest eigenvector of the Schur complement that has the bad pivot.
+    v = (−A₁₁⁻¹A₁₂u, u), with u the lowest eigenvector of the Schur complement that has the bad pivot. The rows of L
+    before it are there, in whichever order LAPACK went.
     """
-    lower = np.tril(schur).astype(np.float64)
-    size = pivot - j0 + 1
-    lower = lower[:size, :size]
-    values, vectors = np.linalg.eigh(lower + np.tril(lower, -1).T)
+    j0, end = max(0, pivot + 1 - _STEP), pivot + 1
+    before = K[j0:end, :j0]
+    schur = kept.block(slice(j0, end), slice(j0, end)).astype(np.float64) - before.astype(np.float64) @ before.T
+    values, vectors = np.linalg.eigh(schur)
     direction = np.zeros((len(K), 1), K.dtype)
     tail = vectors[:, :1].astype(K.dtype)
-    direction[:j0] = K[j0 : pivot + 1, :j0].T @ -tail
+    direction[:j0] = before.T @ -tail
     _substitute(K[:j0, :j0], direction[:j0], back=True)
-    direction[j0 : pivot + 1] = tail
+    direction[j0:end] = tail
     eigenvalue = float(values[0]) / float(np.sum(direction.astype(np.float64) ** 2))
     largest = largest_eigenvalue(kept.__matmul__, len(K)) or 1.0
     lowest = largest - largest_eigenvalue(lambda V: largest * V - kept @ V, len(K))
