@@ -36,12 +36,14 @@ def parabolas(shape: HermiteSeries) -> tuple[Array, float, float]:
 
 
 @compilation.jit(nogil=True, error_model="numpy", fastmath=True)
-def _evaluate(x: Any, table: Any, up: float, down: float, value: Any, slope: Any) -> None:
-    """φ₀(x) into `value`, and φ₀'(x) into `slope` unless that is empty."""
+def _evaluate(x: Any, table: Any, up: float, down: float, numbers: Any, value: Any, slope: Any) -> None:
+    """φ(x) into `value`, and φ'(x) into `slope` unless that is empty."""
     count = table.shape[0]
-    per_unit = np.float32(count / (2 * RADIUS))
+    scale, stretch, shift = numbers
+    per_unit = np.float32(count * stretch / (2 * RADIUS))
     half, last, zero = np.float32(count / 2), np.float32(count), np.float32(0)
-    above, below = np.float32(up) / per_unit, np.float32(down) / per_unit
+    above, below = np.float32(up * stretch) / per_unit, np.float32(down * stretch) / per_unit
+    factor, constant, steep = np.float32(scale), np.float32(shift), np.float32(scale) * per_unit
     wanted = slope.size > 0
     for i in range(x.size):
         where = x[i] * per_unit + half
@@ -50,20 +52,33 @@ def _evaluate(x: Any, table: Any, up: float, down: float, value: Any, slope: Any
         y = near - np.float32(k)
         c0, c1, c2 = table[k, 0], table[k, 1], table[k, 2]
         beyond = where - near
-        value[i] = c0 + y * (c1 + y * c2) + beyond * (above if beyond > 0 else below)
+        value[i] = factor * (c0 + y * (c1 + y * c2) + beyond * (above if beyond > 0 else below)) - constant
         if wanted:
-            inner = (c1 + np.float32(2) * y * c2) * per_unit
-            slope[i] = inner if beyond == 0 else (above if beyond > 0 else below) * per_unit
+            inner = c1 + np.float32(2) * y * c2
+            slope[i] = steep * (inner if beyond == 0 else (above if beyond > 0 else below))
 
 
-def evaluate(x: Array, shape: HermiteSeries, value: Array, slope: Array | None = None) -> None:
-    """Write φ₀ (and φ₀') of a flat float32 array, in chunks that the threads share."""
+def evaluate(
+    x: Array,
+    shape: HermiteSeries,
+    value: Array,
+    slope: Array | None = None,
+    *,
+    scale: float = 1.0,
+    stretch: float = 1.0,
+    shift: float = 0.0,
+) -> None:
+    """Write scale·φ₀(stretch·x) − shift (and its slope) of a flat float32 array, in chunks that the threads share.
+
+    `value` may be x.
+    """
     table, up, down = parabolas(shape)
     none = np.empty(0, np.float32)
 
     def work(start: int) -> None:
         part = slice(start, start + _CHUNK)
-        _evaluate(x[part], table, up, down, value[part], none if slope is None else slope[part])
+        slopes = none if slope is None else slope[part]
+        _evaluate(x[part], table, up, down, (scale, stretch, shift), value[part], slopes)
 
     starts = range(0, x.size, _CHUNK)
     if len(starts) > 1:

@@ -247,9 +247,9 @@ class DEQFeatures(ClassNamePrefixFeaturesOutMixin, FloatTransformer):  # type: i
         root = math.sqrt(len(self.weights_[0]))
         if self.network_ is not None:
             state = rows
-            for phi, W in zip(self.network_.activations, self.weights_, strict=True):
-                state = _applied(phi, state @ W.T) / root
-            out[...] = state
+            for k, (phi, W) in enumerate(zip(self.network_.activations, self.weights_, strict=True), start=1):
+                state = np.matmul(state, W.T, out=out if k == self.network_.depth else None)
+                _apply(phi, state, 1 / root)
             return 0.0, 1
         B, A, b = self.weights_
         drive = math.sqrt(self.model_.input) * (rows @ B.T)
@@ -298,15 +298,13 @@ def _equal_norms(rows: Array) -> bool:
     return len(norms) > 1 and norms.max() > 0 and bool(np.ptp(norms) <= 1e-6 * norms.max())
 
 
-def _applied(phi: Activation, x: Array) -> Array:
-    """φ(x); a designed φ in float32 by its fast form."""
-    if not isinstance(phi.shape, HermiteSeries) or x.dtype != np.float32:
-        return np.asarray(phi(x))
-    flat = np.ascontiguousarray(x).reshape(-1) * np.float32(phi.stretch)
-    evaluate(flat, phi.shape, flat)
-    flat *= np.float32(phi.scale)
-    flat -= np.float32(phi.shift)
-    return flat.reshape(x.shape)
+def _apply(phi: Activation, x: Array, factor: float) -> None:
+    """Replace x by factor·φ(x); a designed φ in float32 has a fast form, in one pass."""
+    if not isinstance(phi.shape, HermiteSeries) or x.dtype != np.float32 or not x.flags.c_contiguous:
+        np.multiply(phi(x), factor, out=x, casting="same_kind")
+        return
+    flat = x.reshape(-1)
+    evaluate(flat, phi.shape, flat, scale=factor * phi.scale, stretch=phi.stretch, shift=factor * phi.shift)
 
 
 def orthogonal_normal(rng: np.random.Generator, rows: int, columns: int) -> Array:

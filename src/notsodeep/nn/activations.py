@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -13,7 +14,7 @@ from torch import Tensor, nn
 
 from notsodeep.activations import Activation, Custom, HermiteSeries, PiecewiseLinear, Smooth, activation
 from notsodeep.checks import InputError, choice
-from notsodeep.nn.series import parabola_table, series_slope, series_value
+from notsodeep.nn.series import parabola_table, series_into, series_slope, series_value
 
 __all__ = ["TensorActivation"]
 
@@ -94,6 +95,8 @@ class TensorActivation(nn.Module):
         # fast path for common φ without a scale: write into the buffer
         bare = all(number == plain for number, plain in zip(self._numbers.values(), (1.0, 1.0, 0.0), strict=True))
         self._in_place = _INTO_BUFFER.get(str(phi)) if bare and not learnable else None
+        if bare and not learnable and isinstance(phi.shape, HermiteSeries):
+            self._in_place = partial(series_into, phi.shape)
         for name in self._names_to_learn(learnable):
             start = self._numbers[name] if name in _NUMBERS else self._points[name]
             self.register_parameter(name, nn.Parameter(torch.tensor(start, dtype=dtype)))

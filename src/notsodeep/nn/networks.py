@@ -19,7 +19,7 @@ from notsodeep.nn.activations import TensorActivation
 from notsodeep.nn.equilibrium import Division, settle
 from notsodeep.nn.fixed_point import SolveReport, require_resolvable
 from notsodeep.nn.implicit import equilibrium, full_precision
-from notsodeep.nn.initialization import check_dtype, check_input, spectral_norm, standard_entries
+from notsodeep.nn.initialization import check_dtype, check_input, spectral_norm, standard_entries, symbolic
 from notsodeep.nn.layers import CellLayer, layer_outputs
 from notsodeep.nn.options import solve_options
 from notsodeep.nn.sequential import plain_sequential
@@ -380,15 +380,25 @@ class ExplicitNet(nn.Module):
 
     def features(self, x: Tensor) -> Tensor:
         """x⁽ᴸ⁾, (…, width)."""
-        x = check_input(x, self.in_features, self.readout, rows_only=False)
-        x, radius = self.on_sphere(x)
-        for k, (weight, phi) in enumerate(zip(self.weights, self.activations, strict=True)):
-            x = phi(nn.functional.linear(x, weight, self.offset(k))) / math.sqrt(weight.shape[0])
-        return x if radius is None else x * radius
+        hidden, factor = self._hidden(x)
+        return hidden * factor
 
     def forward(self, x: Tensor) -> Tensor:
         """f(x) = a x⁽ᴸ⁾, (…, out_features)."""
-        return nn.functional.linear(self.features(x), self.readout)
+        hidden, factor = self._hidden(x)
+        return nn.functional.linear(hidden, self.readout) * factor
+
+    def _hidden(self, x: Tensor) -> tuple[Tensor, Tensor | float]:
+        """φ of the last layer, and the factor of each row: one pass less over a wide layer."""
+        x = check_input(x, self.in_features, self.readout, rows_only=False)
+        x, radius = self.on_sphere(x)
+        size = 1.0
+        for k, (weight, phi) in enumerate(zip(self.weights, self.activations, strict=True)):
+            x = x if k == 0 else x * size
+            x = nn.functional.linear(x, weight, self.offset(k))
+            x = phi(x, out=None if torch.is_grad_enabled() or symbolic(x) else x)
+            size = 1 / math.sqrt(weight.shape[0])
+        return x, size if radius is None else radius * size
 
     def to_sequential(self) -> nn.Sequential:
         """The same function as plain torch layers, with scales, shifts and biases folded into the weights.

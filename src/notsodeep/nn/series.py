@@ -12,7 +12,7 @@ from notsodeep.hermite import RADIUS, HermiteSeries
 from notsodeep.kernels.parabolas import INTERVALS, evaluate, parabolas
 from notsodeep.nn.initialization import symbolic
 
-__all__ = ["Parabolas", "parabola_table", "series_slope", "series_value"]
+__all__ = ["Parabolas", "parabola_table", "series_into", "series_slope", "series_value"]
 
 
 def _on_processor(x: Tensor, shape: HermiteSeries, wanted: bool) -> tuple[Tensor, Tensor]:
@@ -75,6 +75,14 @@ def series_value(x: Tensor, shape: HermiteSeries, known: Parabolas) -> Tensor:
         return _on_device(x, known)[0]
     result: Tensor = _Series.apply(x, shape)
     return result
+
+
+def series_into(shape: HermiteSeries, x: Tensor, out: Tensor) -> Tensor:
+    """φ₀(x) outside of any graph, in `out` (which may be x) if it can be."""
+    if x.dtype != torch.float32 or x.device.type != "cpu" or not (x.is_contiguous() and out.is_contiguous()):
+        return _both(x, shape, False)[0]
+    evaluate(x.detach().reshape(-1).numpy(), shape, out.detach().reshape(-1).numpy())
+    return out
 
 
 def series_slope(x: Tensor, shape: HermiteSeries) -> Tensor:
