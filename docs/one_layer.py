@@ -18,7 +18,7 @@ KINKS = (1, 2, 3, 8)
 
 
 def kinks() -> str:
-    """sup |k̂ − k|/k(1) of piecewise-linear designs, with their slopes relative to those of φ."""
+    """sup |k̂ − k|/k(1) of piecewise-linear designs, with their slopes relative to those of φ, and E[σ⁴]/E[σ²]²."""
     lines = ["| φ | kernel | series | " + " | ".join(f"{k} kink{'s' * (k > 1)}" for k in KINKS) + " |"]
     lines.append("|:--|:--|--:|" + "--:|" * len(KINKS))
     for phi in ("relu", "tanh"):
@@ -26,7 +26,8 @@ def kinks() -> str:
         for kind in ("ck", "ntk"):
             exact = nsd.match(deq, tau0=1.0, kind=kind, on="sphere")
             few = [nsd.match(deq, tau0=1.0, kind=kind, on="sphere", kinks=count) for count in KINKS]
-            cells = [f"{m.distance:.1e} ({m.lipschitz / deq.activation.lipschitz:.2g}×)" for m in (exact, *few)]
+            steepest = deq.activation.lipschitz
+            cells = [f"{m.distance:.1e} ({m.lipschitz / steepest:.2g}×, {m.fourth:.2f})" for m in (exact, *few)]
             lines.append(f"| {phi} | {kind} | {' | '.join(cells)} |")
     return "\n".join(lines)
 

@@ -16,6 +16,7 @@ from numpy.polynomial.hermite_e import hermegauss
 import notsodeep as nsd
 from notsodeep import data
 from notsodeep.descriptions import model_from_dict
+from notsodeep.gaussian import hermite_polynomials
 from notsodeep.hermite import HermiteSeries
 from notsodeep.one_layer import _Ruler
 
@@ -156,21 +157,39 @@ def test_a_kink_near_the_limit(kind: str, digits: np.ndarray) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("kind", "bias", "largest"), [("ck", 0.5, 1e-9), ("ntk", 0.5, 1e-8), ("ck", 0.0, 2e-8), ("ntk", 0.0, math.inf)]
-)
-def test_kinks_away_from_zero(kind: str, bias: float, largest: float, digits: np.ndarray) -> None:
-    """b_k oscillates; what σ has beyond 7.5 is lost, and m.distance says how much that is where rows coincide."""
+@pytest.mark.parametrize("bias", [0.0, 0.5])
+@pytest.mark.parametrize(("kind", "largest"), [("ck", 1e-10), ("ntk", 5e-10)])
+def test_kinks_away_from_zero(kind: str, largest: float, bias: float, digits: np.ndarray) -> None:
+    """b_k oscillates, and σ has kinks beyond its straight ends, at the cost of up to 1e-6: bends make up for it."""
     m = nsd.match(nsd.DEQ("hard_tanh", 0.2, 0.8, bias), tau0=1.0, kind=kind, on="sphere")
-    assert not m.exact
+    assert m.distance <= largest
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", nsd.ConvergenceWarning)
         for X in (digits, unit_rows(150, 3), unit_rows(150, 300)):
-            assert m.distance_on(X) <= min(largest, m.distance)
+            assert m.distance_on(X) <= (1e-9 if kind == "ck" else 1e-8)
     # σ itself, with its straight ends: the kernel of coinciding rows
     found = nsd.moments(m.network.activations[0], 1.0)
     power = found.power + (found.slope_power if kind == "ntk" else 0.0)
     assert power == pytest.approx(m.reference.on_sphere(kind)(1.0), rel=m.distance)
+
+
+@pytest.mark.parametrize("bends", [(), (0.3, -0.2)])
+def test_orders_of_a_function_with_straight_ends(bends: tuple[float, ...]) -> None:
+    """E[φ₀ h_k] of the function as it is, by Gauss–Legendre on short panels: h_60 is far from straight at 7.5."""
+    coefficients = np.zeros(61)
+    coefficients[[1, 2, 59, 60]] = 1.0, 0.5, 0.3, 0.2
+    decays = (0.0, 0.01)[: len(bends)]
+    shape = HermiteSeries(tuple(coefficients.tolist()), bends, bends[::-1], decays)
+    edges = np.unique(
+        np.concatenate([np.linspace(-13, 13, 261), [-7.5, 7.5], *np.outer([-0.1, 0.1], 0.5 ** np.arange(40))])
+    )
+    nodes, weights = np.polynomial.legendre.leggauss(16)
+    half = np.diff(edges)[:, None] / 2
+    x = (edges[:-1, None] + half + half * nodes).ravel()
+    mass = (half * weights).ravel() * np.exp(-(x**2) / 2) / math.sqrt(2 * math.pi)
+    found = hermite_polynomials(x, 120) @ (mass * shape.value(x))
+    assert shape.order(121) == pytest.approx(found, abs=2e-14)
+    assert abs(found[60] - shape.order(61)[60]) < 1e-13 < abs(found[60] - 0.2)
 
 
 def test_auto_measures_both(digits: np.ndarray) -> None:

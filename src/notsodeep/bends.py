@@ -152,10 +152,17 @@ class Bends:
     def _soft(self, x: Array, first: int) -> tuple[Array | float, Array | float]:
         return (self._tables[first](x), self._tables[first + 1](x)) if self._r.size else (0.0, 0.0)
 
+    def beyond(self, x: Array) -> Array:
+        """The same, without the tables, for any x ≠ 0."""
+        size = np.abs(x)
+        return self._sum(x, size, self._even(size), self._odd(size))
+
     def __call__(self, x: Array) -> Array:
         """The sum, less its value at 0."""
         size = np.abs(x)
-        even, odd = self._soft(size, 0)
+        return self._sum(x, size, *self._soft(size, 0))
+
+    def _sum(self, x: Array, size: Array, even: Array | float, odd: Array | float) -> Array:
         return np.asarray(size * (self.sharp + even) + x * (self.sharp_log * np.log(np.maximum(size, TINY)) + odd))
 
     def derivative(self, x: Array) -> Array:

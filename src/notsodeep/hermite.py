@@ -32,6 +32,8 @@ _MOST_COEFFICIENTS = 1 << 16
 _MOST_BENDS = 128
 _BLOCK = 256  # points at a time
 _FEWEST, _MOST_INTERVALS = 31, 4095  # odd: one of them has its middle at 0
+_FAR = 13.0  # a line times a Gaussian is below 1e-35 here
+_NODES, _WEIGHTS = np.polynomial.legendre.leggauss(16)
 
 
 class HermiteTable(NamedTuple):
@@ -173,14 +175,42 @@ class HermiteSeries:
         return not any(self.bends) and not any(self.coefficients[2::2])
 
     def order(self, count: int) -> Array:
-        """E[φ₀(ξ) h_k(ξ)] for k < count: the coefficients with those of the bends."""
+        """E[φ₀(ξ) h_k(ξ)] for k < count: the coefficients with those of the bends, less what the straight ends lose."""
         total = np.zeros(count)
-        known = np.asarray(self.coefficients[:count])
-        total[: known.size] = known
+        for known in (np.asarray(self.coefficients[:count]), self._lost[:count]):
+            total[: known.size] += known
         if self.decays:
             fading = np.exp(-np.multiply.outer(np.arange(count), self.decays))
             total += bend_coefficients(count) * (fading @ self.bends) + log_coefficients(count) * (fading @ self.logs)
         return total
+
+    @cached_property
+    def _lost(self) -> Array:
+        """E[(φ₀ − Σ − bends)(ξ) h_k(ξ)], k < `orders`: the difference is 0 for |ξ| ≤ R."""
+        coefficients = np.asarray(self.coefficients)
+        waves = (math.sqrt(coefficients.size) + math.sqrt(self.orders)) / (2 * math.pi)
+        panels = math.ceil(RADIUS * (1 + waves / 4))
+        inner = np.linspace(0, RADIUS, panels + 1)
+        edges = np.concatenate([inner, np.linspace(RADIUS, _FAR, panels + 1)[1:]])
+        half = np.diff(edges)[:, None] / 2
+        x = (edges[:-1, None] + half + half * _NODES).ravel()
+        weight = (half * _WEIGHTS).ravel() * np.exp(-(x**2) / 4) / math.sqrt(2 * math.pi)
+        outer = x > RADIUS
+        both = []
+        for sign, end in ((1.0, self._ends[0]), (-1.0, self._ends[1])):
+            values = hermite_sum(coefficients, sign * np.where(outer, RADIUS, x))
+            start = self.bent.beyond(np.array([sign * RADIUS]))
+            values[outer] += sign * end * (x[outer] - RADIUS) + start - self.bent.beyond(sign * x[outer])
+            both.append(weight * values)
+        found = np.zeros(self.orders)
+        _projected(np.sqrt(np.arange(self.orders + 1.0)), x, both[0] + both[1], both[0] - both[1], found)
+        found[: coefficients.size] -= coefficients
+        return found
+
+    @property
+    def orders(self) -> int:
+        """Beyond these the bends alone are left; straight ends spread what they lose of a series with bends."""
+        return max((4 if self.kinks else 1) * len(self.coefficients), 256)
 
     def text(self, x: str) -> str:
         bends = f", {len(self.decays)} bends" if self.kinks else ""
@@ -250,3 +280,16 @@ def _hermite_sum(coefficients: Any, roots: Any, x: Any, total: Any) -> None:
                 last[j] = current[j]
                 current[j] = following
                 result[j] += coefficient * following
+
+
+@compilation.jit(nogil=True, error_model="numpy")
+def _projected(roots: Any, x: Any, even: Any, odd: Any, found: Any) -> None:
+    """Σ_j h_k(x_j) e^{−x_j²/4} times `even` or `odd`, as k is."""
+    last, current = np.zeros(x.size), np.exp(-x * x / 4)
+    for k in range(found.size):
+        found[k] = np.dot(current, odd if k % 2 else even)
+        before, inverse = roots[k], 1 / roots[k + 1]
+        for j in range(x.size):
+            following = (x[j] * current[j] - before * last[j]) * inverse
+            last[j] = current[j]
+            current[j] = following

@@ -22,7 +22,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -35,6 +35,7 @@ from notsodeep.display import card
 from notsodeep.gaussian import hermite_polynomials, moments
 from notsodeep.hermite import RADIUS, HermiteSeries, hermite_sum
 from notsodeep.kernels.dense import Network
+from notsodeep.kernels.kinked import KinkedLayer
 from notsodeep.kernels.power_series import PowerSeries
 from notsodeep.kernels.sphere import SphereKernel, on_sphere
 from notsodeep.kinds import Kind
@@ -52,6 +53,8 @@ _ENOUGH = 2e-12  # distance at which no more orders are tried
 _LENGTHS = (512, 1024, 4096, 16384, 65536)
 _STEEPER = 10.0  # how much steeper than necessary σ may be for a smaller fourth moment
 _FREE = 8  # orders whose signs are chosen one by one
+_ROUNDS = 3  # most corrections for the straight ends
+_SOFT = 0.55  # spacing of log λ of the bends that are added for them
 
 
 @dataclass(frozen=True)
@@ -78,44 +81,81 @@ class Design:
 
 def design(kernel: SphereKernel, tangent: bool) -> Design:
     """Find σ whose single layer has this kernel as its CK, or as its NTK if `tangent`."""
-    smooth = kernel.singularity.smooth
     ruler = _Ruler(kernel)
-    trials: list[tuple[float, PowerSeries]] = []
-    for length in _LENGTHS if smooth else _LENGTHS[:-1]:
-        b = kernel.series(length)
-        order = np.arange(length)
-        if smooth:
-            # the noise of b_k grows by 100 up to the last order
-            last = int(np.max(np.flatnonzero(b > 2e-16 * kernel(1.0) * 100.0 ** (order / length)), initial=0))
-            ended = last < 0.75 * length
-            series = PowerSeries.finite(_squares(b[: last + 1], tangent))
-        else:
-            ended, series = False, ruler.fitted(_squares(b, tangent), tangent)
-        trials.append((ruler.sampled(partial(series.values, tangent=tangent)), series))
-        if ended or trials[-1][0] <= _ENOUGH:
-            break
-    series = min(trials, key=lambda one: one[0])[1]
-    patterns = _patterns(kernel, series.b.size)
-    # 2 √E[σ²] √E[δ²] for an error δ of one rounding of every bend; signs do not change the kernel
-    rounding = 4.4e-16 * math.sqrt(series.b.sum()) * float(np.abs(series.factors).sum())
-    exact = PowerSeries.of(_shape(series, patterns[0]))
-    distance = rounding / kernel(1.0) + ruler(partial(exact.values, tangent=tangent))
-    found = []
-    for pattern in patterns:
-        shape, fourth = _signed(series, pattern)
-        # what the table, its straight ends and rounding change shows in the moments
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)  # of a quadrature that stops early
-            m = moments(Activation(shape), 1.0)
-        reached = m.power + (m.slope_power if tangent else 0.0)
-        total = distance + abs(reached - kernel(1.0)) / kernel(1.0)
-        found.append(Design(Activation(shape, stretch=1 / kernel.norm), total, fourth))
+    series = _series(ruler, tangent, _LENGTHS if kernel.singularity.smooth else _LENGTHS[:-1])
+    found = [_signed(ruler, series, pattern, tangent) for pattern in _patterns(kernel, series.b.size)]
     return min(found, key=lambda one: (one.distance > EXACT, one.distance if one.distance > EXACT else one.fourth))
 
 
-def _squares(b: Array, tangent: bool) -> Array:
-    """c_k² of σ = Σ c_k h_k."""
-    return b / (1 + np.arange(b.size)) if tangent else b
+def _series(ruler: _Ruler, tangent: bool, lengths: tuple[int, ...]) -> PowerSeries:
+    """c_k² of σ = Σ c_k h_k, with as many orders as are necessary."""
+    kernel = ruler.kernel
+    trials: list[tuple[float, PowerSeries]] = []
+    for length in lengths:
+        b = kernel.series(length)
+        order = np.arange(length)
+        squares = b / (1 + order) if tangent else b
+        if kernel.singularity.smooth:
+            # the noise of b_k grows by 100 up to the last order
+            last = int(np.max(np.flatnonzero(b > 2e-16 * kernel(1.0) * 100.0 ** (order / length)), initial=0))
+            ended, series = last < 0.75 * length, PowerSeries.finite(squares[: last + 1])
+        else:
+            ended, series = False, ruler.fitted(squares, tangent)
+        trials.append((ruler.sampled(partial(series.values, tangent=tangent)), series))
+        if ended or trials[-1][0] <= _ENOUGH:
+            break
+    return min(trials, key=lambda one: one[0])[1]
+
+
+def _signed(ruler: _Ruler, series: PowerSeries, pattern: Array, tangent: bool) -> Design:
+    """Choose signs, and let bends make up for what the straight ends of σ lose."""
+    signs, fourth = _chosen(series, pattern)
+    shape = _shape(series, signs)
+    distance = _distance(ruler, shape, tangent)
+    for _ in range(_ROUNDS if distance > EXACT and series.factors.any() else 0):
+        mended = _mended(ruler, shape, tangent)
+        nearer = _distance(ruler, mended, tangent)
+        if nearer >= distance:
+            break
+        shape, distance = mended, nearer
+    return Design(Activation(shape, stretch=1 / ruler.kernel.norm), distance, fourth)
+
+
+def _distance(ruler: _Ruler, shape: HermiteSeries, tangent: bool) -> float:
+    """sup |k̂ − k|/k(1) of the function itself."""
+    series = PowerSeries.of(shape)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # of a quadrature that stops early
+        m = moments(Activation(shape), 1.0)
+    # what the table and rounding change shows in the moments
+    reached = m.power + (m.slope_power if tangent else 0.0)
+    rounding = abs(reached - float(series.values(np.zeros(1), 1.0, tangent)[0]))
+    # 2 √E[σ²] √E[δ²] for an error δ of one rounding of every bend
+    rounding += 4.4e-16 * math.sqrt(series.b.sum()) * float(np.abs(series.factors).sum())
+    return rounding / ruler.kernel(1.0) + ruler(partial(series.values, tangent=tangent))
+
+
+def _mended(ruler: _Ruler, shape: HermiteSeries, tangent: bool) -> HermiteSeries:
+    """Add soft bends, which lose nothing at the ends, so that k̂ comes closer to k: one step of Gauss–Newton.
+
+    σ may have kinks beyond its straight ends, which have taken c_k d_k ~ k^{−5/2} from b_k: a smooth law, up to
+    oscillations in √k that average out.
+    """
+    more = np.exp(-_SOFT * np.arange(1.0, 40.0))
+    gap, missing = ruler.missing(PowerSeries.of(shape), tangent)
+    changes = PowerSeries.changes(shape, more, gap, tangent)
+    added = np.zeros((2, more.size))
+    for parity, (change, unit) in enumerate(zip(changes, (1.0, 2 / math.pi), strict=True)):
+        goal = (missing[0] + (-1) ** parity * missing[1]) / 2
+        if np.abs(goal).max() > _ENOUGH * ruler.kernel(1.0):
+            added[parity] = unit * np.linalg.lstsq(change, goal, rcond=1e-10)[0]
+    total = {decay: np.zeros(2) for decay in (*shape.decays, *more.tolist())}
+    old = zip(shape.decays, shape.bends, shape.logs, strict=True)
+    new = zip(more.tolist(), *added.tolist(), strict=True)
+    for decay, bend, log in (*old, *new):
+        total[decay] += bend, log
+    bends, logs = np.array(list(total.values())).T.tolist()
+    return HermiteSeries(shape.coefficients, tuple(bends), tuple(logs), tuple(total))
 
 
 @dataclass(frozen=True, eq=False)
@@ -286,33 +326,31 @@ def spectral_distance(network: Explicit, reference: Network, kind: str, X: Array
 
 def bent(kernel: SphereKernel, tangent: bool, kinks: int) -> Design:
     """Fit a piecewise-linear σ with at most this many kinks to k, in the largest deviation over t."""
-    smooth = design(kernel, tangent).activation
-    kind, top = ("ntk" if tangent else "ck"), kernel(1.0)
-    root = np.sin(np.linspace(0, np.pi / 2, 33)) ** 2
-    gap = np.concatenate([root**2, 2 - root[-2::-1] ** 2])
-    rest = np.concatenate([2 - root**2, root[-2::-1] ** 2])
-    goal = kernel.near(gap, rest)
+    ruler, top = _Ruler(kernel), kernel(1.0)
+    rough = _series(ruler, tangent, _LENGTHS[:1])
+    smooth = Activation(_shape(rough, _chosen(rough, _patterns(kernel, rough.b.size)[0])[0]))
+    half = math.pi / 2 * np.sin(np.linspace(0, math.pi / 2, 33)) ** 2  # dense where kernels bend
+    layer = KinkedLayer(np.concatenate([half, math.pi - half[-2::-1]]))
+    goal = kernel.near(2 * np.sin(layer.angles / 2) ** 2, 2 * np.cos(layer.angles / 2) ** 2)
 
-    def build(theta: Array) -> Activation:
-        """Places of the kinks, slopes, and the value at 0; in units of the norm."""
+    def unpacked(theta: Array) -> tuple[Array, Array]:
+        """Places of the kinks in order, and slopes."""
+        kinks = theta.size // 2 - 1
         order = np.argsort(theta[:kinks])
         places = np.maximum.accumulate(theta[:kinks][order] + 1e-6 * np.arange(kinks))
         steps = np.diff(theta[kinks : 2 * kinks + 1])[order]
-        slopes = theta[kinks] + np.concatenate([[0.0], np.cumsum(steps)])
-        shape = PiecewiseLinear(tuple(places.tolist()), tuple(slopes.tolist()))
-        return Activation(shape, stretch=1 / kernel.norm, shift=-float(theta[-1]))
+        return places, theta[kinks] + np.concatenate([[0.0], np.cumsum(steps)])
 
     def deviation(theta: Array) -> Array:
-        return (SphereKernel(Explicit([build(theta)]), kind, kernel.norm).near(gap, rest) - goal) / top
+        return (layer(*unpacked(theta), float(theta[-1]), tangent) - goal) / top
 
     best, smallest = None, math.inf
-    for spread in (0.8, 1.5):
-        places = spread * (np.arange(kinks) - (kinks - 1) / 2) * 2 / max(kinks, 2)
+    for many, spread in itertools.product(range(max(kinks - 1, 1), kinks + 1), (0.5, 0.8, 1.1, 1.5)):
+        places = spread * (np.arange(many) - (many - 1) / 2) * 2 / max(many, 2)
         edges = np.concatenate([[places[0] - 1.5], places, [places[-1] + 1.5]])
-        heights = smooth(kernel.norm * edges)
-        start = np.concatenate([places, np.diff(heights) / np.diff(edges), [float(smooth(0.0))]])
+        start = np.concatenate([places, np.diff(smooth(edges)) / np.diff(edges), [float(smooth(0.0))]])
         theta = least_squares(deviation, start, max_nfev=60).x
-        for power in (2, 4):  # towards the largest deviation
+        for power in (2, 4, 8, 16):  # towards the largest deviation
             scale = float(np.abs(deviation(theta)).max()) + 1e-300
 
             def sharpened(x: Array, power: int = power, scale: float = scale) -> Array:
@@ -324,12 +362,13 @@ def bent(kernel: SphereKernel, tangent: bool, kinks: int) -> Design:
         if size < smallest:
             best, smallest = theta, size
     assert best is not None
-    sigma = build(best)
+    shape = PiecewiseLinear(*(tuple(each.tolist()) for each in unpacked(best)))
+    sigma = Activation(shape, stretch=1 / kernel.norm, shift=-float(best[-1]))
     xi, weights = np.polynomial.hermite_e.hermegauss(120)
     values = sigma(kernel.norm * xi)
     fourth = float(weights @ values**4 * weights.sum() / (weights @ values**2) ** 2)
-    found = SphereKernel(Explicit([sigma]), kind, kernel.norm)
-    return Design(sigma, _Ruler(kernel)(partial(_engine, found)), fourth)
+    found = SphereKernel(Explicit([sigma]), "ntk" if tangent else "ck", kernel.norm)
+    return Design(sigma, ruler(partial(_engine, found)), fourth)
 
 
 def _engine(kernel: SphereKernel, gap: Array, sign: float) -> Array:
@@ -380,8 +419,17 @@ class _Ruler:
 
     def fitted(self, squares: Array, tangent: bool) -> PowerSeries:
         """A series with these coefficients and a tail fitted at every third node."""
-        some = np.unique(np.append(np.arange(0, self._gaps.size, 3), [self._gaps.size - 2, self._gaps.size - 1]))
-        return PowerSeries.fitted(squares, self._gaps[some], np.stack(self._values)[:, some], tangent)
+        return PowerSeries.fitted(squares, self._gaps[self._some], np.stack(self._values)[:, self._some], tangent)
+
+    def missing(self, found: PowerSeries, tangent: bool) -> tuple[Array, Array]:
+        """Every third gap 1 − |t|, and k − k̂ (2, gaps) there for t > 0 and for t < 0."""
+        gap = self._gaps[self._some]
+        values = [found.values(gap, sign, tangent) for sign in (1.0, -1.0)]
+        return gap, np.stack(self._values)[:, self._some] - np.stack(values)
+
+    @property
+    def _some(self) -> Array:
+        return np.unique(np.append(np.arange(0, self._gaps.size, 3), [self._gaps.size - 2, self._gaps.size - 1]))
 
     def sampled(self, found: Callable[[Array, float], Array]) -> float:
         """The largest at some nodes: enough for a choice."""
@@ -409,17 +457,11 @@ class _Ruler:
 # --- the activation -----------------------------------------------------------------------------------------------
 
 
-def _blocks(series: PowerSeries, pattern: Array) -> tuple[Array, list[Array]]:
-    """The coefficients with the signs of a pattern, and those of even and of odd order without what the bends add."""
-    order = np.arange(series.b.size)
-    signed = pattern * np.sqrt(series.b)
-    fading = np.exp(-np.multiply.outer(order, series.decays))
+def _laws(series: PowerSeries, count: int) -> tuple[Array, Array]:
+    """What the bends add to the orders k < count: even ones, odd ones."""
+    fading = np.exp(-np.multiply.outer(np.arange(count), series.decays))
     bends, logs = _factors(series)
-    blocks = [
-        np.where((order % 2 == parity) & (order >= _FREE), signed, 0.0) - known(order.size) * (fading @ factors)
-        for parity, factors, known in ((0, bends, bend_coefficients), (1, logs, log_coefficients))
-    ]
-    return signed, blocks
+    return bend_coefficients(count) * (fading @ bends), log_coefficients(count) * (fading @ logs)
 
 
 def _factors(series: PowerSeries) -> tuple[Array, Array]:
@@ -427,24 +469,29 @@ def _factors(series: PowerSeries) -> tuple[Array, Array]:
     return series.factors[0], series.factors[1] * (2 / math.pi)
 
 
-def _shape(series: PowerSeries, pattern: Array) -> HermiteSeries:
-    """σ with the signs of a pattern."""
-    signed, (even, odd) = _blocks(series, pattern)
-    total = even + odd
-    total[:_FREE] += signed[:_FREE]
-    return _hermite(series, total)
+class _Signs(NamedTuple):
+    orders: Array  # of √b_k
+    even: float  # of the bends
+    odd: float
 
 
-def _hermite(series: PowerSeries, coefficients: Array, even: float = 1.0, odd: float = 1.0) -> HermiteSeries:
-    """With the bends of the series, times two signs."""
+def _shape(series: PowerSeries, signs: _Signs) -> HermiteSeries:
+    """σ with these signs."""
+    even, odd = _laws(series, series.b.size)
     bends, logs = _factors(series)
-    numbers = (coefficients, even * bends, odd * logs, series.decays)
+    coefficients = signs.orders * np.sqrt(series.b) - signs.even * even - signs.odd * odd
+    numbers = (coefficients, signs.even * bends, signs.odd * logs, series.decays)
     return HermiteSeries(*(tuple(each.tolist()) for each in numbers))
 
 
-def _signed(series: PowerSeries, pattern: Array) -> tuple[HermiteSeries, float]:
-    """Choose the signs: the least fourth moment, and the least slope among those within two per cent of it."""
-    signed, blocks = _blocks(series, pattern)
+def _chosen(series: PowerSeries, pattern: Array) -> tuple[_Signs, float]:
+    """Signs of the least fourth moment, and of the least slope among those within two per cent of it."""
+    order = np.arange(series.b.size)
+    signed = pattern * np.sqrt(series.b)
+    blocks = [
+        np.where((order % 2 == parity) & (order >= _FREE), signed, 0.0) - law
+        for parity, law in enumerate(_laws(series, order.size))
+    ]
     x = np.linspace(-RADIUS, RADIUS, 1201)
     mass = np.exp(-(x**2) / 2) * (x[1] - x[0]) / math.sqrt(2 * math.pi)
     bends, logs = (tuple(factors.tolist()) for factors in _factors(series))
@@ -471,10 +518,9 @@ def _signed(series: PowerSeries, pattern: Array) -> tuple[HermiteSeries, float]:
     power = float(values[close[0]] ** 2 @ mass)
     if free and 1 in free:  # σ rises at 0
         best = best * np.sign(pattern[1] * best[2 + free.index(1)])
-    total = best[0] * blocks[0] + best[1] * blocks[1]
-    for sign, k in zip(best[2:], free, strict=True):
-        total[k] += sign * signed[k]
-    return _hermite(series, total, best[0], best[1]), float(fourth.min()) / power**2
+    orders = pattern * np.where(order % 2, best[1], best[0])
+    orders[free] = pattern[free] * best[2:]
+    return _Signs(orders, float(best[0]), float(best[1])), float(fourth.min()) / power**2
 
 
 def _patterns(kernel: SphereKernel, count: int) -> list[Array]:

@@ -1,6 +1,6 @@
 """Kernels as functions of the cosine: against the engine, differences, closed series, sums, and bad input.
 
-Also covers: kernels/power_series.py, kernels/univariate.py.
+Also covers: kernels/kinked.py, kernels/power_series.py, kernels/univariate.py.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ import numpy as np
 import pytest
 
 import notsodeep as nsd
+from notsodeep.activations import Activation, PiecewiseLinear
+from notsodeep.kernels.kinked import KinkedLayer
 from notsodeep.kernels.sphere import SphereKernel
 
 MODELS = {
@@ -149,3 +151,15 @@ def test_a_series_with_a_tail_at_orthogonal_rows_and_at_the_ends(kind: str) -> N
     network = nsd.match(deq, tau0=1.0, kind=kind, on="sphere").network
     t = np.array([-1.0, -1e-300, 0.0, 1e-9, 1.0])
     assert network.on_sphere(kind)(t) == pytest.approx(deq.on_sphere(kind)(t), rel=1e-10)
+
+
+@pytest.mark.parametrize("kind", ["ck", "ntk"])
+@pytest.mark.parametrize("places", [[0.0], [-1.2, -0.3, 0.05, 0.9]])
+def test_a_kinked_layer_by_its_second_derivative(places: list[float], kind: str) -> None:
+    """Price's theorem and one integral, against the engine's closed forms."""
+    half = math.pi / 2 * np.sin(np.linspace(0, math.pi / 2, 33)) ** 2
+    angles = np.concatenate([half, math.pi - half[-2::-1]])
+    slopes = np.array([0.1, -0.5, 0.7, 1.0, 0.4])[: len(places) + 1]
+    sigma = Activation(PiecewiseLinear(tuple(places), tuple(slopes.tolist())), shift=-0.3)
+    exact = nsd.Explicit([sigma]).on_sphere(kind).near(2 * np.sin(angles / 2) ** 2, 2 * np.cos(angles / 2) ** 2)
+    assert KinkedLayer(angles)(np.array(places), slopes, 0.3, kind == "ntk") == pytest.approx(exact, abs=2e-14)

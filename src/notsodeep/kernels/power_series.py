@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from scipy import special
 
 from notsodeep import compilation
-from notsodeep.bends import size_squared
+from notsodeep.bends import bend_coefficients, log_coefficients, size_squared
 from notsodeep.hermite import HermiteSeries
 
 __all__ = ["PowerSeries"]
@@ -52,7 +52,7 @@ class PowerSeries:
     @staticmethod
     def of(shape: HermiteSeries) -> PowerSeries:
         """E[φ₀(u)φ₀(v)] of standard normals with correlation t: the squares of the Hermite coefficients."""
-        b = shape.order(max(len(shape.coefficients), 256)) ** 2
+        b = shape.order(shape.orders) ** 2
         # those of x log|x| are π/2 times as large
         factors = np.array([shape.bends, np.multiply(shape.logs, math.pi / 2)])
         return PowerSeries(b, factors, np.asarray(shape.decays))
@@ -91,6 +91,30 @@ class PowerSeries:
             law = size_squared(mine) * (fading[: mine.size] @ factors[parity]) ** 2
             values[mine] += share[mine] * (law - b[mine])
         return PowerSeries(values, factors, decays)
+
+    @staticmethod
+    def changes(shape: HermiteSeries, decays: Array, gap: Array, tangent: bool) -> tuple[Array, Array]:
+        """dk̂/df for bends f |x| (even) and (2/π) f x log|x| (odd) with these decays that are added to the function.
+
+        Two arrays (gaps, decays) for t = 1 − gap: 2 Σ c_k A(k) e^{−λk} tᵏ over even and over odd orders.
+        """
+        with np.errstate(divide="ignore"):
+            rate = np.log1p(-gap)
+        known = shape.order(shape.orders)
+        found = []
+        for parity, (factors, own) in enumerate(
+            ((shape.bends, bend_coefficients(known.size)), (shape.logs, log_coefficients(known.size) * (2 / math.pi)))
+        ):
+            first = np.arange(parity, known.size, 2)
+            beyond, weight = _rule(known.size + (known.size + parity) % 2)
+            tail = (
+                np.exp(-np.multiply.outer(beyond, shape.decays)) @ np.asarray(factors) * (math.pi / 2 if parity else 1)
+            )
+            k = np.concatenate([first, beyond])
+            mass = 2 * np.concatenate([known[first] * own[first], weight * size_squared(beyond) * tail])
+            mass *= 1 + k if tangent else 1.0
+            found.append(_powers(rate, k) * mass @ np.exp(-np.multiply.outer(k, decays)))
+        return found[0], found[1]
 
     def __call__(self, gap: Array, sign: float) -> tuple[Array, Array]:
         """k̂(t) and dk̂/dt for t = sign·(1 − gap), 0 ≤ gap ≤ 1."""

@@ -301,9 +301,9 @@ def _series_function(phi: Activation, kinds: tuple[str, ...]) -> CosineFunction:
             power[mine], slope[mine] = series((near if sign > 0 else far)[mine], sign)
         cosine = np.where(near <= far, 1 - near, far - 1)
         ck = phi.scale**2 * power + constant
-        tangent = np.where(near > 0, slope, m.slope_power)
-        found = np.stack([ck if kind == "ck" else ck + phi.scale**2 * cosine * tangent for kind in kinds])
-        lost = phi.scale**2 * abs(float(series(np.zeros(1), 1.0)[0][0]) - m.power) + 4e-15 * np.abs(found)
-        return found, 0.0, lost
+        found = np.stack([ck if kind == "ck" else ck + phi.scale**2 * cosine * slope for kind in kinds])
+        top, steepest = (float(at[0]) for at in series(np.zeros(1), 1.0))
+        rest = np.array([[abs(top - m.power) + (kind != "ck") * abs(steepest - m.slope_power)] for kind in kinds])
+        return found, 0.0, phi.scale**2 * rest + 4e-15 * np.abs(found)
 
     return values
