@@ -125,12 +125,12 @@ class _Iterative(Solver):
     def _iterated(self, system: System, plan: Strategy) -> dict[str, Any]:
         n = len(system.B)
         working = system.K.astype(plan.dtype)
-        inverse = precondition(working, system.shift, self.preconditioner, self.rank, self.seed)
-        name = "none" if inverse is None else inverse.name
         if plan.stored:
             storage = np.empty((n, n), plan.dtype)
             working.block(slice(None), slice(None), storage, system.progress)
-            working = MatrixBlocks(storage, symmetric=True)
+            working = MatrixBlocks(storage, symmetric=True, samples=working.samples)
+        inverse = precondition(working, system.shift, self.preconditioner, self.rank, self.seed)
+        name = "none" if inverse is None else inverse.name
         operator = system.operator(working)
         exact = operator if plan.dtype == np.float64 else system.exact
         cg = ConjugateGradients(operator, system.B, inverse)
@@ -140,7 +140,7 @@ class _Iterative(Solver):
             if Path(self.checkpoint).exists():
                 cg.load(self.checkpoint, identity)
             save = lambda: cg.save(self.checkpoint, identity)  # noqa: E731
-        residual = system.iterate(cg, exact, _PATIENCE["cg"], save)
+        residual = system.iterate(cg, exact, _PATIENCE["cg"], save, system.rounding(working))
         if self.checkpoint is not None and residual <= system.tol:
             Path(self.checkpoint).unlink(missing_ok=True)
         outcome = {"X": cg.X, "residual": residual, "iterations": cg.iteration, "preconditioner": name}
@@ -210,7 +210,7 @@ class Nystrom(Solver):
     def _solve(self, system: System) -> Solution:
         n = len(system.B)
         chosen = landmarks(n, self.rank, np.random.default_rng(self.seed))
-        part = system.K.columns(chosen)
+        part = system.K.columns(chosen).astype(np.float64)
         whiten = whitening(part[chosen], 1e-12)
         F = part @ whiten  # K_nS K_SS^(-1/2)
         weighted = system.weight[:, None] * F

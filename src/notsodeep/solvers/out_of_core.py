@@ -15,7 +15,7 @@ from notsodeep.kernels import KernelMatrix
 from notsodeep.resources import readable
 from notsodeep.scale import compute
 from notsodeep.scale.distributed import ClusterBlocks, connected
-from notsodeep.solvers.conjugate_gradients import ConjugateGradients, largest_eigenvalue
+from notsodeep.solvers.conjugate_gradients import ConjugateGradients, Operator, largest_eigenvalue
 from notsodeep.solvers.methods import Solver
 from notsodeep.solvers.stored_factor import StoredFactor
 from notsodeep.solvers.system import Solution, System
@@ -62,7 +62,7 @@ class OutOfCore(Solver):
 
     def _factored(self, system: System, folder: Path, client: Any) -> Solution:
         K: KernelMatrix = system.K
-        exact = system.exact
+        exact: Operator = system.exact
         if client is not None:
             cluster = ClusterBlocks(K, client)
             K = compute(cluster.source, folder / "kernel.zarr", tile=self.tile, client=client)
