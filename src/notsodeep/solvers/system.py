@@ -25,7 +25,7 @@ __all__ = ["Factorization", "Solution", "System", "diagonal_shift"]
 Array: TypeAlias = NDArray[Any]
 
 _SECONDS_BETWEEN_CHECKPOINTS = 30.0
-_PROBED, _CAUTION = 256, 1.5  # rows on which a float32 kernel is compared with float64, and a factor for their choice
+_PROBED, _CAUTION = 64, 1.5  # rows on which a float32 kernel is compared with float64, and a factor for their choice
 _NO_DIGITS = 0.01  # limit of condition · eps; coefficients beyond it mean little
 
 
@@ -68,7 +68,7 @@ class Solution:
     residual : float
         Largest ‖Y − (K + ridge·W⁻¹)α‖/‖Y‖ over the columns, in float64 from the kernel. Conjugate gradients with a
         stored float32 matrix first try its residual plus an estimate from above of what float32 changes, measured on
-        256 rows in float64; if that sum is below the tolerance, it is what is stated.
+        64 rows in float64; if that sum is below the tolerance, it is what is stated.
     converged : bool
         Whether `residual` reached the tolerance.
     condition, condition_method : float, str
@@ -217,7 +217,7 @@ class System:
         None if all rows should be computed: there are few, or the kernel is not computed from samples.
         """
         n = len(self.B)
-        if working.dtype != np.float32 or not isinstance(self.K, ComputedBlocks) or n < 8 * _PROBED:
+        if working.dtype != np.float32 or not isinstance(self.K, ComputedBlocks) or n < 32 * _PROBED:
             return None
         K = self.K
 
