@@ -25,6 +25,7 @@ pytest.importorskip("starlette")
 pytest.importorskip("uvicorn")
 pytest.importorskip("plotly")
 
+from notsodeep.descriptions import model_from_dict
 from notsodeep.explore import answers, application, serve
 from notsodeep.explore.answers import Knobs
 
@@ -62,7 +63,7 @@ def test_the_numbers_are_those_of_the_library(client: Any) -> None:
     scope: dict[str, Any] = {}
     exec(found["python"].split("one = ")[0], scope)  # what "copy as Python" copies; the design of one layer is slow
     assert scope["deq"] == deq
-    assert nsd.models.model_from_dict(found["json"]) == deq
+    assert model_from_dict(found["json"]) == deq
     spectra = ask(client, "spectra", **knobs, ratio=2.0, separation=0.0)
     assert (spectra["n"], spectra["p"], len(spectra["eigenvalues"])) == (240, 480, 240)
     edges = np.array(spectra["support"])
