@@ -28,7 +28,7 @@ Array: TypeAlias = NDArray[Any]
 
 # error of series on row slices above which pairs are treated one by one, which takes long for many pairs
 _ACCEPTED, _ACCEPTED_FOR_MANY, _ACCEPTED_SINGLE = 5e-13, 1e-10, 1e-4
-_MANY = 4096  # pairs
+_MANY = 2048  # pairs
 
 
 @dataclass(frozen=True)
