@@ -12,11 +12,19 @@ import math
 from typing import Any, NamedTuple
 
 import numpy as np
+from benchmarks.forecast_reference import Scores, random_mixture, train
 
 import notsodeep as nsd
 
 __all__ = [
-    *("Scores", "fixed", "full_mixture", "long_form", "matrices", "random_mixture", "swapped_halves", "train"),
+    "Scores",
+    "fixed",
+    "full_mixture",
+    "long_form",
+    "matrices",
+    "random_mixture",
+    "swapped_halves",
+    "train",
     "two_classes",
 ]
 

@@ -277,7 +277,7 @@ def _positive(function: Callable[[float], float], x: Array) -> tuple[Array, floa
         with np.errstate(divide="ignore"):
             logarithm, error = tabulate(pointwise(lambda point: np.log(function(point))), x[~zero])
         values[~zero] = np.exp(logarithm[0])
-        error = (error + _EPSILON) * max(1.0, float(np.abs(logarithm).max()))
+        error = (error + _EPSILON / 2) * max(1.0, float(np.abs(logarithm).max()))  # the logarithm is rounded
     if zero.any():
         values[zero] = function(0.0)
     return values, error

@@ -79,8 +79,7 @@ class DEQNet(nn.Module):
 
     Examples
     --------
-    >>> import numpy as np
-    import torch
+    >>> import torch
     >>> import notsodeep as nsd
     >>> from notsodeep import nn
     >>> net = nn.DEQNet(nsd.DEQ("relu", 0.2, 0.8), in_features=5, width=64, out_features=3)
@@ -309,8 +308,7 @@ class ExplicitNet(nn.Module):
 
     Examples
     --------
-    >>> import numpy as np
-    import torch
+    >>> import torch
     >>> import notsodeep as nsd
     >>> from notsodeep import nn
     >>> net = nn.ExplicitNet(nsd.Explicit(["leaky_relu", "tanh"]), in_features=5, width=64, out_features=3)

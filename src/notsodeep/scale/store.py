@@ -108,7 +108,7 @@ class TileStore:
         if _many(self.shape, self.tile) or max(self.shape) > _LONGEST:
             limit = f"{_MOST:,} tiles or {_LONGEST:,} rows"
             raise InputError(f"{self.path} is not a kernel store: its zarr.json describes more than {limit}")
-        if self._triangle and (len({*self.shape}) > 1 or len({*self.tile}) > 1):
+        if self._triangle != "full" and (len({*self.shape}) > 1 or len({*self.tile}) > 1):
             raise InputError(f"{self.path} is not a kernel store: a triangle of a matrix that is not square")
         self._checksum = need("google_crc32c").extend
 
