@@ -201,7 +201,8 @@ def _fixed_points(
         left, right = math.sqrt(q[i]), math.sqrt(q[j])
         covariance = q[i] if i == j else drive
         for _ in range(100):
-            rho = min(max(covariance / (left * right), -1.0), 1.0)
+            # a kink takes the root of 1 − ρ, so ρ of a row with itself must not be rounded
+            rho = 1.0 if i == j else min(max(covariance / (left * right), -1.0), 1.0)
             power, slope = both(left, right, rho)
             residual = covariance - deq.recurrent * power - drive
             covariance -= residual / (1 - deq.recurrent * slope)
