@@ -149,9 +149,10 @@ def test_the_distance_holds_between_the_nodes() -> None:
 
 
 @pytest.mark.parametrize("kind", ["ck", "ntk"])
-def test_a_kink_near_the_limit(kind: str, digits: np.ndarray) -> None:
+@pytest.mark.parametrize(("name", "recurrent"), [("relu", 1.98), ("abs", 0.99)])
+def test_a_kink_near_the_limit(name: str, recurrent: float, kind: str, digits: np.ndarray) -> None:
     """0.99 of the limit, where the power law of b_k begins at k ≈ 10⁴."""
-    m = nsd.match(nsd.DEQ("relu", 1.98, 0.8), tau0=1.0, kind=kind, on="sphere")
+    m = nsd.match(nsd.DEQ(name, recurrent, 0.8), tau0=1.0, kind=kind, on="sphere")
     assert m.exact
     for X in (digits, unit_rows(150, 3), unit_rows(150, 300)):
         assert m.distance_on(X) <= (1e-9 if kind == "ck" else 1e-8)

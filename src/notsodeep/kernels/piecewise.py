@@ -21,9 +21,8 @@ Array: TypeAlias = NDArray[Any]
 Function: TypeAlias = Callable[[Array, Array], Array]
 
 _DEGREE = 12
-_INTERVALS = (16, 64, 256)
+_HOPELESS = {16: 1e-2, 64: 1e-5, 256: 0.0}  # numbers of intervals; give up if the error is larger than this
 _GOAL = 2e-13  # more intervals until the error is at most this
-_HOPELESS = 1e-5  # give up if the error on the fewest intervals is larger than this
 _NODES = np.cos(np.pi * (np.arange(_DEGREE + 1) + 0.5) / (_DEGREE + 1))
 _WORST = np.cos(np.pi * np.array([0, 3, 6, 9, _DEGREE + 1]) / (_DEGREE + 1))  # between nodes, and both ends
 _MONOMIALS = np.linalg.inv(np.vander(_NODES, increasing=True))
@@ -42,7 +41,7 @@ def fit_pieces(function: Function, accept: float) -> tuple[Array, float] | None:
         else at most `accept`. None where none reaches that.
     """
     best: tuple[Array, float] | None = None
-    for count in _INTERVALS:
+    for count, hopeless in _HOPELESS.items():
         middles = (2 * np.arange(count) + 1)[:, None]
         parts, error = [], 0.0
         for sign in (1, -1):
@@ -56,7 +55,7 @@ def fit_pieces(function: Function, accept: float) -> tuple[Array, float] | None:
             error = max(error, float(np.max(np.abs(found - truth).reshape(len(top), -1) / top)))
         if error <= accept and (best is None or error < best[1]):
             best = np.ascontiguousarray(np.stack(parts, axis=1)), error
-        if error <= _GOAL or error > _HOPELESS:
+        if error <= _GOAL or error > hopeless:
             break
     return best
 
