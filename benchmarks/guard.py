@@ -51,7 +51,7 @@ def guarded() -> Iterator[Ratio]:
 
     labels = np.arange(3000) % 10
     machine = DEQKernelClassifier(recurrent=0.25, input=0.25, bias=0.5, kind="ntk_injected", ridge=1e-3)
-    yield Ratio("fit / kernel", lambda: machine.fit(unit, labels), lambda: deq.kernel(unit, kind="ntk_injected"), 12.0)
+    yield Ratio("fit / kernel", lambda: machine.fit(unit, labels), lambda: deq.kernel(unit, kind="ntk_injected"), 25.0)
 
     sizes = {"in_features": 784, "width": 1024, "out_features": 10, "seed": 0}
     model = nsd.DEQ("relu", recurrent=0.2, input=0.8)
