@@ -332,3 +332,42 @@ def test_slopes_of_a_callable_are_differences_of_its_values(norm):
         found = levels_of(nsd.Explicit([phi]).recursion(), Samples.of(np.array([[0.6 * norm, 0.8 * norm]]), np.float64))
     assert abs(found.slope[0, 0] / (0.91**2 / 2) - 1) <= found.error
     assert found.error <= (1e-12 if norm <= 3 else 1e-4)
+
+
+@pytest.mark.parametrize(
+    "model", [nsd.Explicit(["tanh"]), nsd.Explicit(["relu", "hard_tanh"]), nsd.DEQ("erf", 0.2, 0.8)]
+)
+def test_tiny_rows_of_single_precision(model):
+    """1/√(q_i q_j) of two tiny rows overflowed in float32, and their entry was not a number."""
+    X = np.random.default_rng(0).standard_normal((60, 3)).astype(np.float32)
+    X[[7, 31]] *= np.float32(1e-25)
+    K, info = model.kernel(X, kind="ntk", return_info=True)
+    assert np.isfinite(K).all()
+    exact = model.kernel(X.astype(np.float64), kind="ntk")
+    scale = np.sqrt(np.multiply.outer(np.diag(exact), np.diag(exact)))
+    some = scale > 1e-30
+    assert np.max(np.abs(K - exact)[some] / scale[some]) <= info.error
+
+
+def test_the_second_rows_round_too():
+    """Cosines with equal terms lose digits; it was measured on the first rows only, whose products are exact."""
+    p = 3072
+    X = np.full((50, p), 2.0**-6, np.float32)
+    Y = (0.7 / np.sqrt(p) * np.random.default_rng(0).uniform(0.9, 1.1, (50, 1)) * np.ones(p)).astype(np.float32)
+    model = nsd.Explicit(["erf"])
+    K, info = model.kernel(X, Y, return_info=True)
+    exact = model.kernel(X.astype(np.float64), Y.astype(np.float64))
+    scale = np.sqrt(np.multiply.outer(*(model.kernel_diag(rows.astype(np.float64)) for rows in (X, Y))))
+    assert np.max(np.abs(K - exact) / scale) <= info.error
+
+
+def test_tables_of_powers_count_their_rounding():
+    """The diagonal was 1.9e-14 off where 1.1e-14 was stated."""
+    phi = nsd.activation("leaky_relu", a=1.0, b=0.95) - 0.01
+    for seed in (1277, 99):
+        rng = np.random.default_rng(seed)
+        X = rng.standard_normal((150, 2))
+        X *= (10 ** rng.uniform(-3, 0, 150) / np.linalg.norm(X, axis=1))[:, None]
+        K, info = nsd.Explicit([phi]).kernel(X, return_info=True)
+        alone = [float(nsd.Explicit([phi]).kernel(X[[i]])[0, 0]) for i in range(150)]
+        assert np.max(np.abs(np.diag(K) / alone - 1)) <= info.error

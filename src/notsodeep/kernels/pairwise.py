@@ -26,6 +26,7 @@ __all__ = ["Tabulated", "pairwise_plan", "recomputed_below"]
 
 Array: TypeAlias = NDArray[Any]
 
+_TINY = {"float32": 1e-36, "float64": 1e-300}  # variances below: 1/√(q_i q_j) could overflow on row slices
 # error of series on row slices above which pairs are treated one by one, which takes long for many pairs
 _ACCEPTED, _ACCEPTED_FOR_MANY, _ACCEPTED_SINGLE = 5e-13, 1e-10, 1e-4
 _MANY = 2048  # pairs
@@ -108,14 +109,16 @@ def pairwise_plan(
     samples = (left,) if left is right else (left, right)
     codes = np.array(kind_codes(kinds))
     added = _diagonal_error(recursion, levels, kinds, left.rows.dtype)
-    if (only := recursion.equilibrium) is not None:
+    tiny = _TINY[left.rows.dtype.name]
+    slices = not any(bool(np.any((level.variance > 0) & (level.variance < tiny))) for level in levels)
+    if slices and (only := recursion.equilibrium) is not None:
         variances = [levels[g].variance[0] for g in range(len(samples))]
         found = on_slices(only.activation, *variances, single=left.rows.dtype == np.float32)
         if found is not None and (plan := _hermite(recursion, (left, right), levels, *found, kinds, added)):
             return plan
-    if not recursion.closed and not any(layer.normalize for layer in recursion.layers):
-        slices = partial(on_slices, single=left.rows.dtype == np.float32, bounded=True)
-        both = _of_each(recursion, levels[: len(samples)], slices)
+    if slices and not recursion.closed and not any(layer.normalize for layer in recursion.layers):
+        tabulated = partial(on_slices, single=left.rows.dtype == np.float32, bounded=True)
+        both = _of_each(recursion, levels[: len(samples)], tabulated)
         if both and (plan := _forward(recursion, (left, right), levels, both, kinds, added)):
             return plan
     network = Tabulated.of(recursion, samples, levels[: len(samples)], kinds)
@@ -138,14 +141,14 @@ def _diagonal_error(recursion: Recursion, levels: Sequence[Levels], kinds: tuple
     return (1 + gain) * (max(level.error for level in levels) + float(np.finfo(dtype).eps))
 
 
-def recomputed_below(left: Samples) -> tuple[float, float]:
+def recomputed_below(left: Samples, right: Samples) -> tuple[float, float]:
     """The distance from ±1 below which a cosine is recomputed from differences, and its error elsewhere."""
-    return 1e-2 if left.rows.dtype == np.float32 else 1e-4, left.rounding
+    return 1e-2 if left.rows.dtype == np.float32 else 1e-4, max(left.rounding, right.rounding)
 
 
 def _layered(left: Samples, right: Samples, chain: Chain, first: Signals, last: Signals, codes: Array) -> Any:
     """Arguments of `layered_pass`."""
-    return (*sides(left.exact, right.exact, axis=0), chain, *sides(first, last), codes, *recomputed_below(left))
+    return (*sides(left.exact, right.exact, axis=0), chain, *sides(first, last), codes, *recomputed_below(left, right))
 
 
 def _shares(table: Array, order: Array, slope: Array) -> Array:
@@ -210,7 +213,7 @@ def _hermite(
     lengths = np.concatenate([s.factor * s.norm for s in samples])
     total = np.concatenate([level.variance[0] for level in levels])
     share = float(np.max(np.divide(model.input * lengths**2, total, where=total > 0, out=np.zeros_like(lengths))))
-    known = max(level.residual for level in levels) + 2 * share * samples[0].rounding
+    known = max(level.residual for level in levels) + 2 * share * max(sample.rounding for sample in samples)
     known += float(np.finfo(dtype).eps)
     goals = (1e-2, 1e-4, 1e-8) if single else (1e-3, 1e-8, 1e-17)
     equation = Equation(
@@ -298,7 +301,7 @@ def _forward(
         recursion, samples[: 1 + several], levels[: 1 + several], kinds, [other for _, other in both]
     )
     arguments = _layered(*samples, network.chain, network.groups[0], network.groups[-1], codes)
-    rounding = samples[0].rounding + max(level.error for level in levels)
+    rounding = max(sample.rounding for sample in samples) + max(level.error for level in levels)
 
     def lost(nearest: Array) -> float:
         """Error of the kernels while |ρ| is at most `nearest` at each level."""

@@ -21,6 +21,7 @@ _FEW = 24  # for fewer distinct points interpolation does not pay
 _MAX_NODES = 256
 _WIDEST = 1e12
 _CHUNK = 4096  # points evaluated at a time
+_ROUNDING = 6 * float(np.finfo(np.float64).eps)  # of angles, cosines and their sum
 
 
 def pointwise(function: Callable[[float], Any]) -> Callable[[Array], Array]:
@@ -79,4 +80,4 @@ def tabulate(
         np.matmul(coefficients, np.cos(order * angle[part]), out=result[:, part])
     if unique[0] == 0:
         result[:, ~positive] = function(unique[:1])
-    return result, tail
+    return result, tail + _ROUNDING

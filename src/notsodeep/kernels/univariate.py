@@ -67,7 +67,7 @@ def homogeneous_plan(
         exact.append(Rows(a, b, e, radius, -shift * arc.mean * radius, alpha, b, radius))
     largest = math.sqrt(2)
     level_error = max(level.error for level in levels)
-    rounding = left.rounding
+    rounding = max(left.rounding, right.rounding)
     if turned:  # t is a sum of larger terms, divided by √(q_i q_j); bound it from below using the data
         reach = [float(np.max(r.a * s.norm, initial=0.0)) for r, s in zip(exact, (left, right), strict=True)]
         lowest = -reach[0] * reach[1] + min(0.0, float(exact[0].e.min() + exact[1].e.min()))
@@ -219,10 +219,10 @@ def cosine_plan(
         zero = np.zeros_like(a)
         radius = length if homogeneous else np.ones_like(a)
         rows.append(Rows(a, zero, zero, radius, zero, a, zero, radius))
-    cut = -1.0 if smooth else _cut(left, kinds)
+    cut, rounding = -1.0 if smooth else _cut(left, kinds), max(left.rounding, right.rounding)
     u = np.linspace(0, largest, 200)
     found, residual, lost = function(u, largest - u)
-    cut, sensitivity = _widened(lambda u: function(u, largest - u)[0], cut, left.rounding, largest, opposite=cut > 0)
+    cut, sensitivity = _widened(lambda u: function(u, largest - u)[0], cut, rounding, largest, opposite=cut > 0)
     error = max(level.error for level in levels) + float(np.max(lost / found[:, :1])) + sensitivity
     common = _common(left, right, rows, Gaps(0.0, cut))
     return _polynomial_plan(polynomial, common, kinds, 0.0, largest, residual, error + (0 if homogeneous else spread))
@@ -243,7 +243,7 @@ def _in_pieces(
     coefficients, error = fitted
     u = np.linspace(0, math.sqrt(2), 200)
     found, residual, lost = function(u, math.sqrt(2) - u)
-    cut, rounding = recomputed_below(left)
+    cut, rounding = recomputed_below(left, right)
     cut, sensitivity = _widened(lambda u: function(u, math.sqrt(2) - u)[0], cut, rounding, math.sqrt(2), opposite=True)
     error += max(level.error for level in levels) + float(np.max(lost / found[:, :1])) + sensitivity
     error += spread if radii is None else 0.0

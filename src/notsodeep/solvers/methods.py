@@ -140,7 +140,7 @@ class _Iterative(Solver):
             if Path(self.checkpoint).exists():
                 cg.load(self.checkpoint, identity)
             save = lambda: cg.save(self.checkpoint, identity)  # noqa: E731
-        residual = system.iterate(cg, exact, _PATIENCE["cg"], save, system.rounding(working))
+        residual = system.iterate(cg, exact, _PATIENCE["cg"], save)
         if self.checkpoint is not None and residual <= system.tol:
             Path(self.checkpoint).unlink(missing_ok=True)
         outcome = {"X": cg.X, "residual": residual, "iterations": cg.iteration, "preconditioner": name}

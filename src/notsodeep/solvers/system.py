@@ -16,7 +16,6 @@ from notsodeep import interrupt
 from notsodeep.checks import InputError, matrix, nonnegative, positive, warn_convergence
 from notsodeep.display import card
 from notsodeep.kernels import KernelMatrix, MatrixBlocks
-from notsodeep.kernels.matrices import ComputedBlocks
 from notsodeep.progress import Progress, reporter
 from notsodeep.solvers.conjugate_gradients import ConjugateGradients, Operator, relative
 
@@ -25,7 +24,6 @@ __all__ = ["Factorization", "Solution", "System", "diagonal_shift"]
 Array: TypeAlias = NDArray[Any]
 
 _SECONDS_BETWEEN_CHECKPOINTS = 30.0
-_PROBED, _CAUTION = 64, 1.5  # rows on which a float32 kernel is compared with float64, and a factor for their choice
 _NO_DIGITS = 0.01  # limit of condition · eps; coefficients beyond it mean little
 
 
@@ -66,9 +64,7 @@ class Solution:
     ridge : float
         As used. Nothing else is ever added to the diagonal.
     residual : float
-        Largest ‖Y − (K + ridge·W⁻¹)α‖/‖Y‖ over the columns, in float64 from the kernel. Conjugate gradients with a
-        stored float32 matrix first try its residual plus an estimate from above of what float32 changes, measured on
-        64 rows in float64; if that sum is below the tolerance, it is what is stated.
+        Largest ‖Y − (K + ridge·W⁻¹)α‖/‖Y‖ over the columns, in float64 from the kernel.
     converged : bool
         Whether `residual` reached the tolerance.
     condition, condition_method : float, str
@@ -211,23 +207,6 @@ class System:
         """A V in float64, from the kernel."""
         return self._double(V)
 
-    def rounding(self, working: KernelMatrix) -> Callable[[Array], Array] | None:
-        """X ↦ an estimate from above of ‖(K − `working`) X‖ for each column, from a sample of rows in float64.
-
-        None if all rows should be computed: there are few, or the kernel is not computed from samples.
-        """
-        n = len(self.B)
-        if working.dtype != np.float32 or not isinstance(self.K, ComputedBlocks) or n < 32 * _PROBED:
-            return None
-        K = self.K
-
-        def estimate(X: Array) -> Array:
-            chosen = np.sort(np.random.default_rng(0).choice(n, _PROBED, replace=False))
-            change = K.columns(chosen, "float64").T - working.columns(chosen).T
-            return _CAUTION * math.sqrt(n / _PROBED) * np.linalg.norm(change @ X, axis=0)
-
-        return estimate
-
     def residual(self, R: Array) -> float:
         """The largest ‖r‖/‖b‖ over the columns."""
         return relative(R, np.linalg.norm(self.B, axis=0))
@@ -238,13 +217,11 @@ class System:
         exact: Operator,
         patience: int,
         save: Callable[[], None] | None = None,
-        rounding: Callable[[Array], Array] | None = None,
     ) -> float:
         """Step until the residual of the exact operator is below tol or stops falling; return it.
 
         The residual returned is B − A X computed from X. The one of the recurrence is only a hint: it keeps falling
-        when rounding already limits the true one. With `rounding` (:meth:`rounding`) the residual of the operator that
-        is iterated, plus what it differs from the exact one, is tried first; the sum is returned if it is below tol.
+        when rounding already limits the true one.
         """
         same = cg.operator is exact
         goal = self.tol if same else 0.5 * self.tol
@@ -273,12 +250,6 @@ class System:
                             saved = time.monotonic()
                         if steps >= patience and history[-1] > 0.5 * history[-1 - patience]:
                             break
-                    if rounding is not None and cg.residual <= goal:
-                        cg.R = self.B - cg.operator(cg.X)
-                        bound = np.linalg.norm(cg.R, axis=0) + rounding(cg.X)
-                        if (estimate := self.residual(bound[None])) <= self.tol:
-                            return estimate
-                        rounding = None
                     rest = cg.R if same and cg.iteration == 0 else self.B - exact(cg.X)
                     true, before = self.residual(rest), best
                     if not true >= best:
