@@ -9,6 +9,7 @@ import copy
 import threading
 import warnings
 from dataclasses import replace
+from unittest import mock
 
 import mpmath
 import numpy as np
@@ -84,6 +85,21 @@ def test_single_precision_is_refined_to_double(samples):
     rough = solve(blocks, Y, solver=Cholesky(tol=1e-3))
     assert 1e-9 < rough.residual < 1e-3  # what single precision alone gives
     assert rough.iterations == 0
+
+
+@pytest.mark.parametrize("solver", [Cholesky, CG, Auto])
+def test_single_precision_as_it_is(samples, solver):
+    """Without refinement the equations are those of the float32 entries; no kernel is computed in float64."""
+    X, Y = samples
+    blocks = KernelBlocks(DEQ, X, kind="ntk", dtype="float32")
+    with mock.patch.object(KernelBlocks, "astype", lambda self, dtype: self if dtype == "float32" else 1 / 0):
+        s = solve(blocks, Y, ridge=0.1, solver=solver(tol=1e-10, refined=False))
+    K = blocks.block(slice(None), slice(None)).astype(np.float64) + 0.1 * np.eye(700)
+    true = (np.linalg.norm(Y - K @ s.coefficients, axis=0) / np.linalg.norm(Y, axis=0)).max()
+    assert s.residual == pytest.approx(true, rel=1e-2, abs=1e-14)
+    assert s.residual < 1e-10
+    exact = solve(KernelBlocks(DEQ, X, kind="ntk"), Y, ridge=0.1, solver=Cholesky(tol=1e-12)).coefficients
+    assert 1e-9 < np.abs(s.coefficients - exact).max() / np.abs(exact).max() < 1e-4
 
 
 def test_the_residual_is_true_where_a_few_long_rows_hold_the_rounding():
@@ -295,7 +311,7 @@ def test_bad_options_of_a_solver_are_named(make, message):
 
 def test_solvers_are_values():
     assert CG(tol=1e-3) == CG(tol=1e-3) != CG(tol=1e-4)
-    assert repr(Cholesky(tol=1e-3)) == "Cholesky(tol=0.001, max_iter=None, memory=None)"
+    assert repr(Cholesky(tol=1e-3)) == "Cholesky(tol=0.001, max_iter=None, memory=None, refined=True)"
     one = CG(client=threading.Lock())  # cannot be copied, as a connection
     assert copy.deepcopy(one) is one
     assert {solver_of(name) for name in SOLVERS} == {kind() for kind in SOLVERS.values()}

@@ -282,7 +282,7 @@ def _dropped(value: Any, name: str) -> None:
         )
 
 
-_SOLVER_OPTIONS = ("tol", "max_iter", "memory", "preconditioner", "rank", "seed", "tile")  # each checks its value
+_SOLVER_OPTIONS = ("tol", "max_iter", "memory", "refined", "preconditioner", "rank", "seed", "tile")  # checked
 _NAMES = {kind: name for name, kind in SOLVERS.items()}
 _PARAMETERS: dict[str, Check] = {
     "activation": _activation,

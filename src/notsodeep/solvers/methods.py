@@ -15,7 +15,7 @@ import scipy.linalg
 from numpy.typing import ArrayLike, NDArray
 
 from notsodeep import files
-from notsodeep.checks import choice, count, nonnegative, positive
+from notsodeep.checks import InputError, choice, count, nonnegative, positive
 from notsodeep.kernels import KernelMatrix, MatrixBlocks
 from notsodeep.progress import Progress
 from notsodeep.resources import available_memory
@@ -30,12 +30,19 @@ __all__ = ["CG", "Auto", "Cholesky", "Nystrom", "Solver"]
 
 Array: TypeAlias = NDArray[Any]
 
+
+def _truth(value: Any, name: str) -> None:
+    if not isinstance(value, bool):
+        raise InputError(f"{name}={value!r} is neither true nor false; pass True or False")
+
+
 _SHARE_OF_MEMORY = 0.8
 _PATIENCE = {"cholesky": 6, "cg": 100}  # steps within which the residual must halve
 _CHECKS: dict[str, Callable[[Any, str], Any]] = {
     "tol": positive,
     "max_iter": lambda value, name: count(value, name, 0),
     "memory": nonnegative,
+    "refined": _truth,
     "preconditioner": lambda value, name: choice(value, PRECONDITIONERS, name),
     "rank": count,
     "seed": lambda value, name: count(value, name, 0),
@@ -89,27 +96,68 @@ class Solver(ABC):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Cholesky(Solver):
+class _InMemory(Solver):
+    memory: float | None = None
+    refined: bool = True
+
+    def _solves(self, system: System, plan: Strategy) -> bool:
+        """Whether the equations to solve are those of a copy of the kernel in the plan's precision."""
+        return plan.dtype == (np.float64 if self.refined else system.K.dtype)
+
+    def _direct(self, system: System, plan: Strategy) -> dict[str, Any]:
+        """Factor the matrix, and iterate with the factor as preconditioner where rounding leaves a residual."""
+        n = len(system.B)
+        storage = np.empty((n, n), plan.dtype)
+        system.K.astype(plan.dtype).block(slice(None), slice(None), storage, system.progress)
+        exact: Operator = system.exact
+        note = ""
+        try:
+            factor = CholeskyFactor.of(storage, system.shift, system.progress)
+            if self._solves(system, plan):
+                exact = factor.kept.__matmul__
+        except NotPositiveDefiniteError as error:
+            if plan.dtype == np.float64:
+                raise
+            _mirror(storage)
+            np.fill_diagonal(storage, system.K.diagonal())
+            factor = CholeskyFactor.of(storage, system.shift + error.ridge, system.progress)
+            note = (
+                f"; in float32 the matrix is not positive definite, so the factor of K + {error.ridge:.1e}·I serves "
+                "as a preconditioner and the answer is refined against the kernel in float64"
+            )
+        cg = ConjugateGradients(exact, system.B, factor.solve, start=factor.solve(system.B))
+        residual = system.iterate(cg, exact, _PATIENCE["cg" if note else "cholesky"])
+        outcome = {"X": cg.X, "residual": residual, "iterations": cg.iteration, "note": note}
+        stored = factor.kept.__matmul__
+        if note:
+            return outcome | _condition_bound(cg, stored)
+        condition = largest_eigenvalue(stored, n) * largest_eigenvalue(factor.solve, n)
+        how = "Ritz values of the matrix and of its factor's inverse"
+        return outcome | {"factor": factor, "condition": condition, "condition_method": how}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cholesky(_InMemory):
     """Cholesky in memory, in float64 or float32; the answer is refined against the kernel in float64.
 
     Parameters
     ----------
     memory : float, optional
         Bytes that may be taken; a share of what is available when absent.
+    refined : bool
+        Of a float32 kernel, solve the equations of its float64 version; False: those of its entries in float32, which
+        saves computing the kernel once more.
     tol, max_iter
         As in :class:`Solver`; the steps are those of refinement.
     """
 
-    memory: float | None = None
-
     def _solve(self, system: System) -> Solution:
         plan = strategy(system.K, system.B.shape[1], "cholesky", _budget(self.memory))
-        return system.answer(plan.method, plan.reason, plan.bytes, _direct(system, plan))
+        return system.answer(plan.method, plan.reason, plan.bytes, self._direct(system, plan))
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Iterative(Solver):
-    memory: float | None = None
+class _Iterative(_InMemory):
     preconditioner: str = "auto"
     rank: int | None = None
     seed: int = 0
@@ -119,7 +167,7 @@ class _Iterative(Solver):
         if self.checkpoint is not None:
             files.writable(self.checkpoint, "checkpoint", parents=True)
         plan = strategy(system.K, system.B.shape[1], method, budget, self.checkpoint is not None)
-        outcome = self._iterated(system, plan) if plan.method == "cg" else _direct(system, plan)
+        outcome = self._iterated(system, plan) if plan.method == "cg" else self._direct(system, plan)
         return system.answer(plan.method, plan.reason, plan.bytes, outcome)
 
     def _iterated(self, system: System, plan: Strategy) -> dict[str, Any]:
@@ -131,8 +179,12 @@ class _Iterative(Solver):
             working = MatrixBlocks(storage, symmetric=True, samples=working.samples)
         inverse = precondition(working, system.shift, self.preconditioner, self.rank, self.seed)
         name = "none" if inverse is None else inverse.name
-        operator = system.operator(working)
-        exact = operator if plan.dtype == np.float64 else system.exact
+        single = plan.stored and plan.dtype == np.float32
+        operator = system.operator(working, rounded=single)
+        if not self._solves(system, plan):
+            exact: Operator = system.exact
+        else:
+            exact = system.operator(working) if single else operator
         cg = ConjugateGradients(operator, system.B, inverse)
         save: Callable[[], None] | None = None
         if self.checkpoint is not None:
@@ -163,6 +215,8 @@ class CG(_Iterative):
         Bytes that may be taken; a share of what is available when absent. 0 never keeps the matrix.
     checkpoint : path, optional
         An .npz file for the state: an interrupted call resumes from it. Removed at the end.
+    refined : bool
+        As in :class:`Cholesky`.
     client : dask.distributed.Client or "tcp://host:port", optional
         Its workers compute the products; kernel entries are recomputed in each iteration.
     tol, max_iter
@@ -233,37 +287,6 @@ class Nystrom(Solver):
 
 def _budget(memory: float | None) -> float:
     return _SHARE_OF_MEMORY * available_memory() if memory is None else memory
-
-
-def _direct(system: System, plan: Strategy) -> dict[str, Any]:
-    n = len(system.B)
-    storage = np.empty((n, n), plan.dtype)
-    system.K.astype(plan.dtype).block(slice(None), slice(None), storage, system.progress)
-    note = ""
-    if plan.dtype == np.float64:
-        factor = CholeskyFactor.of(storage, system.shift, system.progress)
-        exact: Operator = factor.kept.__matmul__
-    else:
-        exact = system.exact
-        try:
-            factor = CholeskyFactor.of(storage, system.shift, system.progress)
-        except NotPositiveDefiniteError as error:
-            _mirror(storage)
-            np.fill_diagonal(storage, system.K.diagonal())
-            factor = CholeskyFactor.of(storage, system.shift + error.ridge, system.progress)
-            note = (
-                f"; in float32 the matrix is not positive definite, so the factor of K + {error.ridge:.1e}·I serves "
-                "as a preconditioner and the answer is refined against the kernel itself"
-            )
-    cg = ConjugateGradients(exact, system.B, factor.solve, start=factor.solve(system.B))
-    residual = system.iterate(cg, exact, _PATIENCE["cg" if note else "cholesky"])
-    outcome = {"X": cg.X, "residual": residual, "iterations": cg.iteration, "note": note}
-    stored = factor.kept.__matmul__
-    if note:
-        return outcome | _condition_bound(cg, stored)
-    condition = largest_eigenvalue(stored, n) * largest_eigenvalue(factor.solve, n)
-    how = "Ritz values of the matrix and of its factor's inverse"
-    return outcome | {"factor": factor, "condition": condition, "condition_method": how}
 
 
 def _condition_bound(cg: ConjugateGradients, operator: Operator) -> dict[str, Any]:

@@ -64,7 +64,8 @@ class Solution:
     ridge : float
         As used. Nothing else is ever added to the diagonal.
     residual : float
-        Largest ‖Y − (K + ridge·W⁻¹)α‖/‖Y‖ over the columns, in float64 from the kernel.
+        Largest ‖Y − (K + ridge·W⁻¹)α‖/‖Y‖ over the columns, in float64 from the kernel; with ``refined=False`` from
+        the entries of a float32 kernel, with sums in float64.
     converged : bool
         Whether `residual` reached the tolerance.
     condition, condition_method : float, str
@@ -195,9 +196,9 @@ class System:
         B, magnitude = np.ldexp(columns, -exponent), np.ldexp(1.0, exponent)
         return System(K, B, magnitude, values.shape, ridge, shift, weight, tol, max_iter, progress)
 
-    def operator(self, K: KernelMatrix) -> Operator:
-        """V ↦ A V with another copy of the kernel."""
-        return lambda V: K @ V + self.shift[:, None] * V
+    def operator(self, K: KernelMatrix, *, rounded: bool = False) -> Operator:
+        """V ↦ A V with another copy of the kernel; see :meth:`KernelMatrix.product`."""
+        return lambda V: K.product(V, rounded=rounded, progress=False) + self.shift[:, None] * V
 
     @cached_property
     def _double(self) -> Operator:
