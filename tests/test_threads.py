@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections.abc import Iterator
 from concurrent.futures import Future
@@ -143,3 +144,31 @@ def test_a_lasting_pool_belongs_to_its_process(monkeypatch: pytest.MonkeyPatch) 
     other = threads.lasting_pool()
     assert other is not first
     assert list(other.map(abs, [-1, 2])) == [1, 2]
+
+
+@pytest.mark.parametrize(("size", "least", "parts"), [(1000, 10, 3), (25, 10, 2), (9, 10, 1), (0, 10, 1)])
+def test_work_is_shared_in_consecutive_parts(
+    size: int, least: int, parts: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(threads, "thread_count", lambda: 3)
+    seen: list[tuple[int, int, int]] = []
+    threads.shared(lambda part: seen.append((part.start, part.stop, numba.get_num_threads())), size, least)
+    ends = sorted(seen)
+    assert len(ends) == parts
+    assert [ends[0][0], ends[-1][1]] == [0, size]
+    assert all(before[1] == after[0] for before, after in itertools.pairwise(ends))
+    assert parts == 1 or {count for *_, count in seen} == {1}
+
+
+def test_a_failure_in_a_shared_part_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(threads, "thread_count", lambda: 2)
+
+    def fail(part: slice) -> None:
+        assert blas_threads() <= {1}
+        if part.start:
+            raise ZeroDivisionError
+
+    with two_blas_threads():
+        with pytest.raises(ZeroDivisionError):
+            threads.shared(fail, 10, 1)
+        assert blas_threads() == {2}

@@ -7,6 +7,7 @@ parallel, so results are bit-identical for any number of threads and processes.
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 import os
 import threading
@@ -29,6 +30,7 @@ __all__ = [
     "lasting_pool",
     "plain_pool",
     "pool",
+    "shared",
     "single_threaded",
     "single_threaded_blas",
     "thread_count",
@@ -38,21 +40,25 @@ Item = TypeVar("Item")
 
 _lock = threading.Lock()
 _inside = 0
-_limits: Any = None
+_before: list[int] = []
 
 
 @functools.cache
-def _controller() -> Any:
-    return threadpoolctl.ThreadpoolController()
+def _blas() -> list[Any]:
+    """The loaded libraries of linear algebra; asking each of them costs less than threadpoolctl's own context."""
+    found: list[Any] = threadpoolctl.ThreadpoolController().select(user_api="blas").lib_controllers
+    return found
 
 
 @contextmanager
 def single_threaded_blas() -> Iterator[None]:
     """Limit BLAS to one thread until the last of overlapping callers has left."""
-    global _inside, _limits
+    global _inside, _before
     with _lock:
         if _inside == 0:
-            _limits = _controller().limit(limits=1, user_api="blas")
+            _before = [library.get_num_threads() for library in _blas()]
+            for library in _blas():
+                library.set_num_threads(1)
         _inside += 1
     try:
         yield
@@ -60,7 +66,8 @@ def single_threaded_blas() -> Iterator[None]:
         with _lock:
             _inside -= 1
             if _inside == 0:
-                _limits.restore_original_limits()
+                for library, count in zip(_blas(), _before, strict=True):
+                    library.set_num_threads(count)
 
 
 @contextmanager
@@ -111,9 +118,32 @@ def lasting_pool() -> ThreadPoolExecutor:
     return _lasting(os.getpid(), thread_count())
 
 
+def shared(work: Callable[[slice], object], size: int, least: int) -> None:
+    """Call `work` on consecutive parts of range(size), at least `least` long: one in this thread, one in each other.
+
+    BLAS and Numba run single-threaded in them. This suits work that takes a millisecond: a hand-over costs about
+    50 µs, and threads of BLAS that have just finished a product would still be spinning.
+    """
+    count = max(1, min(thread_count(), size // least))
+    if count == 1:
+        work(slice(0, size))
+        return
+    edges = [size * part // count for part in range(count + 1)]
+    first, *others = itertools.starmap(slice, itertools.pairwise(edges))
+    threads = lasting_pool()
+    with single_threaded():
+        futures = [threads.submit(work, part) for part in others]
+        try:
+            work(first)
+        finally:
+            wait(futures)
+    for future in futures:
+        future.result()
+
+
 @functools.lru_cache(maxsize=1)
 def _lasting(process: int, count: int) -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(count)
+    return ThreadPoolExecutor(count, initializer=numba.set_num_threads, initargs=(1,))
 
 
 @contextmanager

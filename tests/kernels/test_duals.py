@@ -24,7 +24,7 @@ from tests.dual_oracles import (
 )
 
 import notsodeep as nsd
-from notsodeep.kernels import pieces
+from notsodeep.kernels import parabolas, pieces
 from notsodeep.kernels.pieces import _orthant
 from notsodeep.kernels.tables import dual
 from notsodeep.kinds import Kind, combine
@@ -223,3 +223,23 @@ def test_homogeneous_kernels_scale(scale, seed, recurrent):
     deq = nsd.DEQ("normalized_relu", recurrent, 0.7)
     X = points(6, seed=seed)
     np.testing.assert_allclose(deq.kernel(scale * X, kind="ntk"), scale**2 * deq.kernel(X, kind="ntk"), rtol=1e-11)
+
+
+def test_parabolas_follow_their_function_and_its_straight_ends():
+    shape = nsd.activation("hermite", coefficients=[0.3, 1.0, -0.4, 0.2, 0.1], bends=[], logs=[], decays=[]).shape
+    x = np.concatenate([np.linspace(-9, 9, 40_001), [-7.5, 7.5, -1e4, 1e4]]).astype(np.float32)
+    value, slope = np.empty_like(x), np.empty_like(x)
+    parabolas.evaluate(x, shape, value, slope)
+    exact = x.astype(np.float64)
+    np.testing.assert_allclose(value, shape.value(exact), rtol=2e-6, atol=1e-5)
+    np.testing.assert_allclose(slope, shape.derivative(exact), rtol=2e-4, atol=1e-3)
+    composed = np.empty_like(x)
+    parabolas.evaluate(x, shape, composed, scale=0.5, stretch=0.7, shift=0.2)
+    np.testing.assert_allclose(composed, 0.5 * shape.value(0.7 * exact) - 0.2, rtol=2e-6, atol=1e-5)
+
+
+def test_parabolas_keep_what_is_not_a_number():
+    shape = nsd.activation("hermite", coefficients=[0.0, 1.0, 0.5], bends=[], logs=[], decays=[]).shape
+    x = np.array([np.nan, 0.0, np.nan], np.float32)
+    parabolas.evaluate(x, shape, x)
+    assert np.isnan(x).tolist() == [True, False, True]

@@ -15,6 +15,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 import notsodeep as nsd
 from notsodeep import data
 from notsodeep.learn import ZCA, CenterAndScale, DEQKernelRegressor, PixelLift, PixelNorm, UnitNorm
+from notsodeep.learn.preprocessing import rows_to_transform
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(200, 6)) @ RNG.normal(size=(6, 6)) + 3.0
@@ -175,3 +176,28 @@ def test_samples_of_any_size(exponent: int) -> None:
     machine = DEQKernelRegressor(ridge=1e-3)
     expected = machine.fit(X, y).predict(X[:3])
     np.testing.assert_allclose(machine.fit(scaled, y).predict(scaled[:3]), expected, rtol=1e-9)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_unit_rows_of_any_size(dtype):
+    tiny, huge = np.finfo(dtype).tiny, np.finfo(dtype).max / 8
+    rows = np.array([[3, 4], [3 * tiny, 4 * tiny], [3 * huge, 4 * huge], [0, 0]], dtype)
+    np.testing.assert_allclose(UnitNorm().fit_transform(rows), [[0.6, 0.8]] * 3 + [[0, 0]], rtol=1e-6)
+
+
+def test_plain_rows_are_checked_as_scikit_learn_does():
+    rows = np.ones((3, 2), np.float32)
+    fitted = UnitNorm().fit(rows)
+    assert rows_to_transform(fitted, rows) is rows
+    assert rows_to_transform(fitted, [[1, 2]]).dtype == np.float64
+    huge = np.full((3, 2), 3e38, np.float32)  # its sum overflows
+    assert rows_to_transform(fitted, huge) is huge
+    for wrong, message in (
+        (np.array([[np.nan, 1.0]]), "NaN"),
+        (np.array([[np.inf, 1.0]]), "infinity"),
+        (np.ones((3, 5)), "5 features"),
+        (np.ones((0, 2)), "0 sample"),
+        (np.ones(2), "1D array"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            rows_to_transform(fitted, wrong)

@@ -18,6 +18,7 @@ Array: TypeAlias = NDArray[Any]
 NORMALIZATIONS = ("center", "unit", "none")
 
 _ZERO = ("uniform", "keep", "error")
+_SAFE = {np.float32: 1e-25, np.float64: 1e-250}  # least ‖x‖² that loses no digits to underflow
 _BLOCK = 1024  # rows turned into float64 at a time
 
 
@@ -120,15 +121,25 @@ def prepare(X: ArrayLike) -> NDArray[np.float64]:
 def unit(X: Array, zero: str, what: str) -> tuple[Array, int]:
     """Vectors along the last axis divided by their norms, and how many of them are zero."""
     choice(zero, _ZERO, "zero")
-    # divide by the largest entry first: squares of tiny or huge numbers would under- or overflow
-    largest = np.abs(X).max(axis=-1, keepdims=True)
-    absent = largest == 0
-    zeros = int(np.count_nonzero(absent))
-    if zeros and zero == "error":
-        raise InputError(f"X holds {zeros} {what}s that are zero; remove them, or pass zero='keep' or zero='uniform'")
-    result: Array = X / np.where(absent, 1, largest)
-    norms = np.sqrt(np.sum(result * result, axis=-1, keepdims=True))
-    result /= np.where(absent, 1, norms)
-    if zeros and zero == "uniform":
-        result[absent[..., 0]] = 1 / math.sqrt(X.shape[-1])
-    return result, zeros
+    vectors = X.reshape(-1, X.shape[-1])
+    with np.errstate(over="ignore", under="ignore"):
+        squares = np.einsum("ij,ij->i", vectors, vectors)[:, None]
+    safe = (squares > _SAFE[X.dtype.type]) & (squares < 1 / _SAFE[X.dtype.type])
+    result: Array = vectors / np.sqrt(np.where(safe, squares, 1))
+    zeros = 0
+    if not safe.all():
+        rest = ~safe[:, 0]
+        # divide by the largest entry first: squares of tiny or huge numbers under- or overflow
+        largest = np.abs(vectors[rest]).max(axis=1, keepdims=True)
+        absent = largest == 0
+        zeros = int(np.count_nonzero(absent))
+        if zeros and zero == "error":
+            raise InputError(
+                f"X holds {zeros} {what}s that are zero; remove them, or pass zero='keep' or zero='uniform'"
+            )
+        scaled = vectors[rest] / np.where(absent, 1, largest)
+        scaled /= np.where(absent, 1, np.linalg.norm(scaled, axis=1, keepdims=True))
+        if zero == "uniform":
+            scaled[absent[:, 0]] = 1 / math.sqrt(X.shape[-1])
+        result[rest] = scaled
+    return result.reshape(X.shape), zeros

@@ -1,7 +1,8 @@
 """Hermite series in float32: parabolas on short intervals.
 
 The parabolas pass through the function at the ends and the middle of 8192 intervals of [−7.5, 7.5]. They are off by
-less than 1e-6 of its scale, and by up to 1e-4 in the interval around a bend at 0.
+less than 1e-6 of its scale, and by up to 1e-4 in the interval around a bend at 0. One more interval on each side
+holds the straight line that continues the function: the first and the last row of the table count for all x beyond.
 """
 
 from __future__ import annotations
@@ -14,48 +15,57 @@ from numpy.typing import NDArray
 
 from notsodeep import compilation
 from notsodeep.hermite import RADIUS, HermiteSeries
-from notsodeep.threads import lasting_pool
+from notsodeep.threads import shared
 
-__all__ = ["INTERVALS", "evaluate", "parabolas"]
+__all__ = ["LAST", "MIDDLE", "PER_UNIT", "evaluate", "parabolas"]
 
 Array: TypeAlias = NDArray[Any]
 
-INTERVALS = 8192
-_CHUNK = 1 << 16  # entries a thread takes at a time
+_INTERVALS = 8192
+PER_UNIT = _INTERVALS / (2 * RADIUS)  # intervals in a unit of x
+MIDDLE = _INTERVALS / 2 + 1  # where x = 0 is: x·PER_UNIT + MIDDLE is the number of the interval and the place in it
+LAST = _INTERVALS + 1  # number of the last interval
+_BLOCK = 512  # entries whose intervals are found before their parabolas are looked up
+_WORTHWHILE = 1 << 15  # entries that are worth another thread
 
 
 @lru_cache(maxsize=16)
-def parabolas(shape: HermiteSeries) -> tuple[Array, float, float]:
-    """c₀ + c₁y + c₂y², y ∈ [0, 1], for each interval (INTERVALS, 3), and the slopes beyond the last ones."""
-    edges = np.linspace(-RADIUS, RADIUS, 2 * INTERVALS + 1)
-    values = shape.value(edges)
+def parabolas(shape: HermiteSeries) -> Array:
+    """c₀ + c₁y + c₂y² for each interval (LAST + 1, 3): y ∈ [0, 1] inside, y ≤ 1 in the first, y ≥ 0 in the last."""
+    values = shape.value(np.linspace(-RADIUS, RADIUS, 2 * _INTERVALS + 1))
     low, middle, high = values[:-1:2], values[1::2], values[2::2]
-    table = np.stack([low, 4 * middle - 3 * low - high, 2 * (low + high) - 4 * middle], axis=1)
-    down, up = shape.derivative(np.array([-2 * RADIUS, 2 * RADIUS])).tolist()
-    return np.ascontiguousarray(table, dtype=np.float32), up, down
+    down, up = shape.derivative(np.array([-2 * RADIUS, 2 * RADIUS])) / PER_UNIT
+    inner = np.stack([low, 4 * middle - 3 * low - high, 2 * (low + high) - 4 * middle], axis=1)
+    table = np.concatenate([[[values[0] - down, down, 0.0]], inner, [[values[-1], up, 0.0]]])
+    return np.ascontiguousarray(table, dtype=np.float32)
 
 
-@compilation.jit(nogil=True, error_model="numpy", fastmath=True)
-def _evaluate(x: Any, table: Any, up: float, down: float, numbers: Any, value: Any, slope: Any) -> None:
+# not "nnan": a comparison with NaN must be false, so that NaN is looked up in the first interval and stays NaN
+@compilation.jit(nogil=True, error_model="numpy", fastmath={"contract", "reassoc", "nsz"})
+def _evaluate(x: Any, table: Any, numbers: Any, value: Any, slope: Any) -> None:
     """φ(x) into `value`, and φ'(x) into `slope` unless that is empty."""
-    count = table.shape[0]
     scale, stretch, shift = numbers
-    per_unit = np.float32(count * stretch / (2 * RADIUS))
-    half, last, zero = np.float32(count / 2), np.float32(count), np.float32(0)
-    above, below = np.float32(up * stretch) / per_unit, np.float32(down * stretch) / per_unit
-    factor, constant, steep = np.float32(scale), np.float32(shift), np.float32(scale) * per_unit
-    wanted = slope.size > 0
-    for i in range(x.size):
-        where = x[i] * per_unit + half
-        near = min(max(where, zero), last)
-        k = min(np.int32(near), np.int32(count - 1))
-        y = near - np.float32(k)
-        c0, c1, c2 = table[k, 0], table[k, 1], table[k, 2]
-        beyond = where - near
-        value[i] = factor * (c0 + y * (c1 + y * c2) + beyond * (above if beyond > 0 else below)) - constant
-        if wanted:
-            inner = c1 + np.float32(2) * y * c2
-            slope[i] = steep * (inner if beyond == 0 else (above if beyond > 0 else below))
+    per_unit, middle = np.float32(PER_UNIT * stretch), np.float32(MIDDLE)
+    last, zero = np.float32(LAST), np.float32(0)
+    factor, constant, steep = np.float32(scale), np.float32(shift), np.float32(scale * PER_UNIT * stretch)
+    flat = table.reshape(-1)
+    pieces, places = np.empty(_BLOCK, np.int64), np.empty(_BLOCK, np.float32)
+    for start in range(0, x.size, _BLOCK):  # in two loops, of which the first is vectorised
+        part, result = x[start : start + _BLOCK], value[start : start + _BLOCK]
+        for i in range(part.size):
+            where = part[i] * per_unit + middle
+            near = where if where > zero else zero
+            piece = np.int32(near if near < last else last)
+            pieces[i] = 3 * piece
+            places[i] = where - np.float32(piece)
+        for i in range(part.size):
+            k, y = pieces[i], places[i]
+            result[i] = factor * (flat[k] + y * (flat[k + 1] + y * flat[k + 2])) - constant
+        if slope.size:
+            slopes = slope[start : start + _BLOCK]
+            for i in range(part.size):
+                k, y = pieces[i], places[i]
+                slopes[i] = steep * (flat[k + 1] + np.float32(2) * y * flat[k + 2])
 
 
 def evaluate(
@@ -68,20 +78,14 @@ def evaluate(
     stretch: float = 1.0,
     shift: float = 0.0,
 ) -> None:
-    """Write scale·φ₀(stretch·x) − shift (and its slope) of a flat float32 array, in chunks that the threads share.
+    """Write scale·φ₀(stretch·x) − shift (and its slope) of a flat float32 array; the threads share the work.
 
     `value` may be x.
     """
-    table, up, down = parabolas(shape)
-    none = np.empty(0, np.float32)
+    table, none = parabolas(shape), np.empty(0, np.float32)
 
-    def work(start: int) -> None:
-        part = slice(start, start + _CHUNK)
+    def work(part: slice) -> None:
         slopes = none if slope is None else slope[part]
-        _evaluate(x[part], table, up, down, (scale, stretch, shift), value[part], slopes)
+        _evaluate(x[part], table, (scale, stretch, shift), value[part], slopes)
 
-    starts = range(0, x.size, _CHUNK)
-    if len(starts) > 1:
-        list(lasting_pool().map(work, starts))
-    elif x.size:
-        work(0)
+    shared(work, x.size, _WORTHWHILE)

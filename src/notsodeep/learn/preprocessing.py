@@ -14,7 +14,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from notsodeep.checks import InputError, count, matrix, nonnegative
 from notsodeep.data.preparation import Preparation, center_and_scale, unit
 
-__all__ = ["ZCA", "CenterAndScale", "FloatTransformer", "PixelLift", "PixelNorm", "UnitNorm"]
+__all__ = ["ZCA", "CenterAndScale", "FloatTransformer", "PixelLift", "PixelNorm", "UnitNorm", "rows_to_transform"]
 
 Array = NDArray[Any]
 
@@ -28,6 +28,17 @@ class FloatTransformer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         tags = super().__sklearn_tags__()
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         return tags
+
+
+def rows_to_transform(estimator: Any, X: Any) -> Array:
+    """What scikit-learn's ``validate_data(reset=False)`` returns, without its 0.3 ms if X is a plain array."""
+    plain = type(X) is np.ndarray and X.ndim == 2 and X.dtype in (np.float64, np.float32) and len(X) > 0
+    if plain and X.shape[1] == estimator.n_features_in_ and not hasattr(estimator, "feature_names_in_"):
+        with np.errstate(over="ignore", invalid="ignore"):
+            finite = math.isfinite(X.sum())
+        if finite:
+            return np.asarray(X)
+    return np.asarray(validate_data(estimator, X, dtype=[np.float64, np.float32], reset=False))
 
 
 class _RowTransformer(OneToOneFeatureMixin, FloatTransformer):  # type: ignore[misc]

@@ -16,8 +16,7 @@ from notsodeep import files
 from notsodeep.activations import Activation, HermiteSeries, PiecewiseLinear, Smooth
 from notsodeep.checks import InputError, choice, count
 from notsodeep.extras import need
-from notsodeep.hermite import RADIUS
-from notsodeep.kernels.parabolas import INTERVALS, parabolas
+from notsodeep.kernels.parabolas import LAST, MIDDLE, PER_UNIT, parabolas
 from notsodeep.nn.activations import bends, require_registered
 from notsodeep.nn.networks import ExplicitNet
 
@@ -209,19 +208,12 @@ class Graph:
         return total
 
     def _series(self, shape: HermiteSeries, value: str) -> str:
-        """Parabolas on short intervals, looked up by index, and straight lines beyond."""
-        table, up, down = parabolas(shape)
-        per_unit = INTERVALS / (2 * RADIUS)
-        where = self.affine(value, per_unit, INTERVALS / 2)
-        near = self.add("Clip", where, self.constant(0.0), self.constant(float(INTERVALS)))
-        piece = self.add("Clip", self.add("Floor", near), self.constant(0.0), self.constant(INTERVALS - 1.0))
-        index, y = self.add("Cast", piece, to=7), self.add("Sub", near, piece)  # 7: int64
-        c0, c1, c2 = (self.add("Gather", self.constant(column), index) for column in table.T)
-        total = self.add("Add", self.add("Mul", self.add("Add", self.add("Mul", c2, y), c1), y), c0)
-        for sign, slope in ((1.0, up), (-1.0, -down)):
-            outside = self.add("Relu", self.affine(value, sign, -RADIUS))
-            total = self.add("Add", total, self.affine(outside, slope, 0.0))
-        return total
+        """Parabolas on short intervals, looked up by index, of which the outermost are lines without end."""
+        where = self.affine(value, PER_UNIT, MIDDLE)
+        piece = self.add("Floor", self.add("Clip", where, self.constant(0.0), self.constant(float(LAST))))
+        index, y = self.add("Cast", piece, to=7), self.add("Sub", where, piece)  # 7: int64
+        c0, c1, c2 = (self.add("Gather", self.constant(column), index) for column in parabolas(shape).T)
+        return self.add("Add", self.add("Mul", self.add("Add", self.add("Mul", c2, y), c1), y), c0)
 
     def _smooth(self, name: str, value: str) -> str:
         direct = {"tanh": "Tanh", "erf": "Erf", "sin": "Sin", "cos": "Cos", "arctan": "Atan"}

@@ -18,8 +18,7 @@ from torch import Tensor, nn
 
 from notsodeep.activations import Activation, HermiteSeries, PiecewiseLinear, Smooth
 from notsodeep.checks import InputError, choice, count
-from notsodeep.hermite import RADIUS
-from notsodeep.kernels.parabolas import INTERVALS, parabolas
+from notsodeep.kernels.parabolas import LAST, MIDDLE, PER_UNIT, parabolas
 from notsodeep.nn.activations import require_registered
 
 __all__ = ["Folded", "described_layers", "folded", "layers_from", "plain_sequential", "traced"]
@@ -118,17 +117,13 @@ class _Parabolas(nn.Module):
 
     def __init__(self, shape: HermiteSeries, dtype: torch.dtype) -> None:
         super().__init__()
-        numbers, self.up, self.down = parabolas(shape)
-        self.register_buffer("table", torch.as_tensor(np.array(numbers), dtype=dtype))
+        self.register_buffer("table", torch.as_tensor(np.array(parabolas(shape)), dtype=dtype))
 
     def forward(self, x: Tensor) -> Tensor:
-        per_unit = INTERVALS / (2 * RADIUS)
-        where = x * per_unit + INTERVALS / 2
-        near = torch.clamp(where, 0.0, float(INTERVALS))
-        piece = torch.clamp(torch.floor(near), 0.0, INTERVALS - 1.0)
-        y, rows = near - piece, torch.nn.functional.embedding(piece.long(), self.table)
-        inner = rows[..., 0] + y * (rows[..., 1] + y * rows[..., 2])
-        return inner + self.up * torch.relu(x - RADIUS) - self.down * torch.relu(-x - RADIUS)
+        where = x * PER_UNIT + MIDDLE
+        piece = torch.floor(torch.clamp(where, 0.0, float(LAST)))
+        y, rows = where - piece, torch.nn.functional.embedding(piece.long(), self.table)
+        return rows[..., 0] + y * (rows[..., 1] + y * rows[..., 2])
 
 
 class _OnSphere(nn.Module):

@@ -8,11 +8,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from notsodeep.hermite import RADIUS, HermiteSeries
-from notsodeep.kernels.parabolas import INTERVALS, evaluate, parabolas
+from notsodeep.hermite import HermiteSeries
+from notsodeep.kernels.parabolas import LAST, MIDDLE, PER_UNIT, evaluate, parabolas
 from notsodeep.nn.initialization import symbolic
 
-__all__ = ["Parabolas", "parabola_table", "series_into", "series_slope", "series_value"]
+__all__ = ["parabola_table", "series_into", "series_slope", "series_value"]
 
 
 def _on_processor(x: Tensor, shape: HermiteSeries, wanted: bool) -> tuple[Tensor, Tensor]:
@@ -22,27 +22,17 @@ def _on_processor(x: Tensor, shape: HermiteSeries, wanted: bool) -> tuple[Tensor
     return value.reshape(x.shape), slope.reshape(x.shape) if wanted else slope
 
 
-Parabolas = tuple[Tensor, float, float]  # the table, and the slopes beyond it
-
-
-def parabola_table(shape: HermiteSeries) -> Parabolas:
+def parabola_table(shape: HermiteSeries) -> Tensor:
     """The parabolas as a tensor, to be kept: no graph can hold the search for them."""
-    numbers, up, down = parabolas(shape)
-    return torch.tensor(np.array(numbers)), float(up), float(down)
+    return torch.tensor(np.array(parabolas(shape)))
 
 
-def _on_device(x: Tensor, known: Parabolas) -> tuple[Tensor, Tensor]:
-    table, up, down = known
-    table = table.to(device=x.device, dtype=x.dtype)
-    per_unit = INTERVALS / (2 * RADIUS)
-    where = x * per_unit + INTERVALS / 2
-    near = where.clamp(0, INTERVALS)
-    k = near.long().clamp_max(INTERVALS - 1)
-    y, beyond = near - k, where - near
-    c0, c1, c2 = table[k].unbind(-1)
-    outer = torch.where(beyond > 0, up, down)
-    value = c0 + y * (c1 + y * c2) + beyond * outer / per_unit
-    return value, torch.where(beyond == 0, (c1 + 2 * y * c2) * per_unit, outer)
+def _on_device(x: Tensor, known: Tensor) -> tuple[Tensor, Tensor]:
+    where = x * PER_UNIT + MIDDLE
+    piece = where.clamp(0, LAST).floor()
+    y = where - piece
+    c0, c1, c2 = known.to(device=x.device, dtype=x.dtype)[piece.long()].unbind(-1)
+    return c0 + y * (c1 + y * c2), (c1 + 2 * y * c2) * PER_UNIT
 
 
 def _both(x: Tensor, shape: HermiteSeries, wanted: bool) -> tuple[Tensor, Tensor]:
@@ -69,7 +59,7 @@ class _Series(torch.autograd.Function):
         return gradient * slope, None
 
 
-def series_value(x: Tensor, shape: HermiteSeries, known: Parabolas) -> Tensor:
+def series_value(x: Tensor, shape: HermiteSeries, known: Tensor) -> Tensor:
     """φ₀(x), differentiable; its parabolas where values cannot be asked for, as in a traced graph."""
     if symbolic(x):
         return _on_device(x, known)[0]
