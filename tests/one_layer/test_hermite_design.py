@@ -1,6 +1,6 @@
 """One hidden layer with the kernel of a deep model: against exact kernels, double integrals, and bad input.
 
-Also covers: hermite.py.
+Also covers: hermite.py, one_layer/deviation.py, one_layer/few_kinks.py, one_layer/signs.py, one_layer/sphere_match.py.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from notsodeep import data
 from notsodeep.descriptions import model_from_dict
 from notsodeep.gaussian import hermite_polynomials
 from notsodeep.hermite import HermiteSeries
-from notsodeep.one_layer import _Ruler
+from notsodeep.one_layer.deviation import Ruler
 
 DEQS = {
     "relu": nsd.DEQ("relu", 0.2, 0.8),
@@ -140,7 +140,7 @@ def test_the_distance_holds_between_the_nodes() -> None:
         both = np.concatenate([gap, 2 - gap]), np.concatenate([2 - gap, gap])  # 1 − t and 1 + t
         worst = np.abs(found.near(*both) - k.near(*both)).max() / k(1.0)
         assert 0.98 * m.distance <= worst <= m.distance
-    ruler = _Ruler(k)
+    ruler = Ruler(k)
     for order in (1, 7, 300, 40_000):
         ripple = lambda gap, sign, n=order: (  # noqa: E731
             (k.near(gap, 2 - gap) if sign > 0 else k.near(2 - gap, gap)) + 1e-3 * k(1.0) * (sign * (1 - gap)) ** n
