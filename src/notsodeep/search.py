@@ -39,6 +39,7 @@ Array: TypeAlias = NDArray[Any]
 EXACT = 1e-8  # largest relative error of a match that calls itself exact
 _SOLVED = 1e-11  # tolerance of the search for a solution
 _STARTS = 6  # starting points of one attempt
+_STUCK = 1e-3  # a step that gains no more than this part ends at a valley; near a solution each gains nearly all
 _STEEPEST = 1e3  # largest slope of a layer that keeps the scale of its input
 _KAPPA = 0.25 - 1 / (2 * math.pi)  # E[σ²]/(τ²m₁²) = 1 + κs for leaky relu
 _PASS = math.erf(1 / math.sqrt(2))  # P(|ξ| < 1): E[σ'] of the odd family vanishes at slope −_PASS/(1 − _PASS)
@@ -255,17 +256,25 @@ class Problem:
             return np.clip(deviations(scaled, self.target, self.tau0), -1e6, 1e6)
 
         best, smallest = np.concatenate([family.starts[0] for family in families]), math.inf
-        starts = sorted(itertools.product(*(range(len(f.starts)) for f in families)), key=sum)
-        for start in starts[:_STARTS] if best.size else ():
-            theta = np.concatenate([f.starts[i] for f, i in zip(families, start, strict=True)])
-            found = least_squares(residual, theta, xtol=1e-15, ftol=1e-13, gtol=1e-15, max_nfev=50)
+
+        def descend(theta: Array, slowest: float) -> None:
+            """From here, until the residual falls by less than this part of it in a step."""
+            nonlocal best, smallest
+            found = least_squares(residual, theta, xtol=1e-15, ftol=slowest, gtol=1e-15, max_nfev=50)
             polished = found.x - np.linalg.pinv(np.asarray(found.jac)) @ found.fun
             for candidate in (found.x, polished):
                 size = float(np.abs(residual(candidate)).max())
                 if size < smallest:
                     best, smallest = candidate, size
+
+        starts = sorted(itertools.product(*(range(len(f.starts)) for f in families)), key=sum)
+        for start in starts[:_STARTS] if best.size else ():
+            descend(np.concatenate([f.starts[i] for f, i in zip(families, start, strict=True)]), _STUCK)
             if smallest <= _SOLVED:
                 break
+        else:
+            if best.size:  # none is a solution: go to the end of the valley
+                descend(best, 1e-13)
         return " + ".join(dict.fromkeys(family.name for family in families)), layers(best)
 
     # networks -----------------------------------------------------------------------------
