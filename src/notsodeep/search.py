@@ -28,7 +28,7 @@ from scipy.optimize import brentq, least_squares
 
 from notsodeep.activations import Activation, PiecewiseLinear, Smooth, activation, activation_names
 from notsodeep.checks import InputError, choice
-from notsodeep.gaussian import moments
+from notsodeep.gaussian import Moments, moments
 from notsodeep.highdim.four_numbers import FourNumbers, coefficients
 from notsodeep.models import Explicit
 
@@ -283,14 +283,14 @@ class Problem:
         """`coefficients(…).weights(kind)` of the gauged layers, in a fraction of its time: every τ_l is τ₀ here."""
         variance = self.tau0**2
         alpha1, alpha2, alpha3, alpha4, beta1, beta2, beta3, kappa2 = 1.0, 0.0, 0.0, 1.0, 1.0, 0.0, 0.0, variance
-        for layer in self._gauged(layers):  # [Ling24, Thm 3.8]
-            m = moments(layer, self.tau0)
-            slope2, bend2, before = m.slope**2, m.curvature**2, alpha1
+        for layer in layers:  # [Ling24, Thm 3.8]
+            _, scale, m = self._gauge(layer)
+            slope2, bend2, before = (scale * m.slope) ** 2, (scale * m.curvature) ** 2, alpha1
             alpha1, alpha2 = slope2 * before, slope2 * alpha2 + bend2 * alpha4**2 / 4
-            alpha3, alpha4 = slope2 * alpha3 + bend2 * before**2 / 2, m.power_curvature / 2 * alpha4
+            alpha3, alpha4 = slope2 * alpha3 + bend2 * before**2 / 2, scale**2 * m.power_curvature / 2 * alpha4
             beta3 = alpha3 + slope2 * beta3 + beta1 * bend2 * before
             beta1, beta2 = alpha1 + slope2 * beta1, alpha2 + slope2 * beta2
-            kappa2 = variance + m.slope_power * kappa2
+            kappa2 = variance + scale**2 * m.slope_power * kappa2
         found = (alpha1, alpha2, alpha3, variance) if self.kind == "ck" else (beta1, beta2, beta3, kappa2)
         if not math.isfinite(sum(found)):
             raise InputError(f"the numbers of {layers} overflow")
@@ -298,14 +298,16 @@ class Problem:
 
     def _gauged(self, layers: _Layers) -> _Layers:
         """Centre every layer, and scale it so that its output has standard deviation τ₀ again."""
-        gauged = []
-        for layer in layers:
-            centred = layer - moments(layer, self.tau0).mean
-            scaled = self.tau0 / math.sqrt(moments(centred, self.tau0).power) * centred
-            if not scaled.lipschitz <= _STEEPEST:
-                raise InputError(f"activation {layer} varies too little at tau0={self.tau0:.6g}")
-            gauged.append(scaled)
-        return gauged
+        return [scale * centred for centred, scale, _ in map(self._gauge, layers)]
+
+    def _gauge(self, layer: Activation) -> tuple[Activation, float, Moments]:
+        """The centred layer, the scale that gives it the standard deviation τ₀, and its moments without the scale."""
+        centred = layer - moments(layer, self.tau0).mean
+        found = moments(centred, self.tau0)
+        scale = self.tau0 / math.sqrt(found.power)
+        if not scale * centred.lipschitz <= _STEEPEST:
+            raise InputError(f"activation {layer} varies too little at tau0={self.tau0:.6g}")
+        return centred, scale, found
 
     def _scale2(self, weights: FourNumbers) -> float:
         """The squared scale of the last layer that meets c₁, or c₃ for an even φ, or else d."""
