@@ -33,6 +33,24 @@ def test_onnx_computes_the_same_outputs(tmp_path):
         np.testing.assert_allclose(found, net(x).detach().numpy(), atol=1e-5, rtol=1e-5, err_msg=name)
 
 
+@pytest.mark.parametrize(("name", "kind"), [("relu", "ck"), ("tanh", "ntk")])
+def test_onnx_of_the_single_layer(name, kind, tmp_path):
+    """A Hermite series with its tail, inside its table, at its ends and far beyond; and the plain network of it."""
+    onnxruntime = pytest.importorskip("onnxruntime")
+    found = nsd.match(nsd.DEQ(name, 0.2, 0.8), tau0=1.0, kind=kind, on="sphere")
+    x = gaussian(9, 7) * torch.tensor([1e-3, 0.5, 1.0, 3.0, 7.0, 8.0, 30.0, 100.0, 0.0])[:, None]
+    net = nn.ExplicitNet(found.network, 7, 33, 4)
+    expected = net(x).detach().numpy()
+    scale = np.abs(expected).max()
+    plain = net.to_sequential().eval()
+    np.testing.assert_allclose(plain(x).detach().numpy(), expected, rtol=0, atol=1e-5 * scale)
+    torch.onnx.export(plain, (x,), tmp_path / "plain.onnx", dynamo=True, verbose=False)
+    for path in (nn.export_onnx(net, tmp_path / "net.onnx"), tmp_path / "plain.onnx"):
+        session = onnxruntime.InferenceSession(path.read_bytes(), providers=["CPUExecutionProvider"])
+        (found_there,) = session.run(None, {session.get_inputs()[0].name: x.numpy()})
+        np.testing.assert_allclose(found_there, expected, rtol=0, atol=1e-5 * scale)
+
+
 def test_what_cannot_be_exported_is_refused(tmp_path):
     with pytest.raises(InputError, match="make one from a DEQ"):
         nn.export_onnx(nn.DEQNet(nsd.DEQ("tanh", 0.1, 0.5), 3, 4), tmp_path / "net.onnx")
