@@ -501,7 +501,7 @@ class _Adjoint:
     def evaluate(
         self, state: Tensor, out: tuple[Tensor, Tensor] | None = None, last: bool = False
     ) -> tuple[Tensor, Tensor]:
-        return self.gradient + self.jvp(state, state), state
+        return torch.add(self.gradient, self.jvp(state, state), out=out[0] if out else None), state
 
     def jvp(self, point: Tensor, direction: Tensor) -> Tensor:
         return self.graph.vjp(direction, retain_graph=True)

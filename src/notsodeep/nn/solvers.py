@@ -53,10 +53,8 @@ class Anderson:
         self.memory = count(memory, "memory")
         self.previous: tuple[Tensor, Tensor, Tensor] | None = None  # image, step, residual
         self.worst = float("inf")
-        self.images: Tensor | None = None  # (rows, memory, width): Δf_k
-        self.steps: Tensor | None = None  # the same for Δ(f(z) − z)_k
-        self.gram: Tensor | None = None  # (rows, memory, memory), float64
-        self.filled = 0
+        self.past: _Differences | None = None
+        self.taken = 0  # steps since mixing began
         self.plain_rate = 1.0  # by which the last plain step shrank the worst residual
         self.began = float("inf")  # the worst residual when mixing began
         self.plain = False  # mixing was tried and does not pay
@@ -64,47 +62,70 @@ class Anderson:
     def next(self, at: Iterate) -> Tensor:
         previous, self.previous = self.previous, (at.image, at.step, at.residual)
         worst, self.worst = self.worst, at.worst
-        if previous is None or (self.filled == 0 and at.worst < at.map.enough * worst):
+        if previous is None or (self.taken == 0 and at.worst < at.map.enough * worst):
             return at.image
-        if self.filled == 0:
+        if self.taken == 0:
             self.plain_rate, self.began = at.worst / worst, at.worst
-        elif self.filled == _TRIAL and self.plain_rate < _SLOWEST:
+        elif self.taken == _TRIAL and self.plain_rate < _SLOWEST:
             self.plain = at.worst >= self.began * self.plain_rate ** (_WORTH * _TRIAL)
+        self.taken += 1
         if self.plain:
-            self.filled, self.images = self.filled + 1, None
-            if self.filled <= _TRIAL + 2 or at.worst <= self.plain_rate**_STEADY * worst:
+            self.past = None
+            if self.taken <= _TRIAL + 2 or at.worst <= self.plain_rate**_STEADY * worst:
                 return at.image
             self.plain = False  # slower than before: mix again, from an empty memory
+        if self.past is None:
+            self.past = _Differences(at.state, self.memory)
         old_image, old_step, old_residual = previous
-        if self.images is None or self.steps is None or self.gram is None:
-            rows, width = at.state.shape
-            self.images = at.state.new_zeros(rows, self.memory, width)
-            self.steps = torch.zeros_like(self.images)
-            self.gram = torch.zeros(rows, self.memory, self.memory, dtype=torch.float64, device=at.state.device)
-        slot = self.filled % self.memory
-        self.filled += 1
-        size = min(self.filled, self.memory)
-        torch.sub(at.image, old_image, out=self.images[:, slot])
-        newest = torch.sub(at.step, old_step, out=self.steps[:, slot])
-        steps = self.steps[:, :size]
-        with_newest, with_step = (torch.bmm(steps, one[:, :, None]).double() for one in (newest, at.step))
-        self.gram[:, slot, :size] = self.gram[:, :size, slot] = with_newest[:, :, 0]
-        gram = self.gram[:, :size, :size]
-        # a ridge relative to the trace keeps the normal equations solvable when differences align
-        ridge = torch.finfo(at.state.dtype).eps * gram.diagonal(dim1=1, dim2=2).sum(1)
-        eye = torch.eye(size, dtype=gram.dtype, device=gram.device)
-        damped = gram + (ridge + torch.finfo(torch.float64).tiny)[:, None, None] * eye
-        weights = torch.linalg.solve_ex(damped, with_step)[0].to(at.state.dtype)
-        safe = (at.residual <= _GROWTH * old_residual)[:, None, None]
-        weights = torch.where(safe & weights.isfinite(), weights, 0.0)
-        mixed = torch.baddbmm(at.image[:, None], weights.transpose(1, 2), self.images[:, :size], alpha=-1)
-        return mixed[:, 0]
+        self.past.add((at.image, old_image), (at.step, old_step))
+        return self.past.mixed(at.image, at.step, at.residual <= _GROWTH * old_residual)
 
     def take(self, rows: Tensor) -> None:
         if self.previous is not None:
             self.previous = _rows(self.previous, rows)
-        if self.images is not None and self.steps is not None and self.gram is not None:
-            self.images, self.steps, self.gram = self.images[rows], self.steps[rows], self.gram[rows]
+        if self.past is not None:
+            self.past.take(rows)
+
+
+class _Differences:
+    """The last differences of images and of steps, and the scalar products of the latter."""
+
+    def __init__(self, state: Tensor, memory: int) -> None:
+        rows, width = state.shape
+        self.memory = memory
+        self.images = state.new_empty(rows, memory, width)  # Δf_k
+        self.steps = torch.empty_like(self.images)  # Δ(f(z) − z)_k
+        self.gram = torch.empty(rows, memory, memory, dtype=torch.float64, device=state.device)
+        self.count = 0
+
+    def add(self, images: tuple[Tensor, Tensor], steps: tuple[Tensor, Tensor]) -> None:
+        """Put new less old in the place of the oldest difference."""
+        slot = self.count % self.memory
+        self.count += 1
+        torch.sub(*images, out=self.images[:, slot])
+        newest = torch.sub(*steps, out=self.steps[:, slot])
+        size = min(self.count, self.memory)
+        self.gram[:, slot, :size] = self.gram[:, :size, slot] = self._products(newest)[:, 0]
+
+    def _products(self, vectors: Tensor) -> Tensor:
+        """⟨v, Δ(f(z) − z)_k⟩ of each row, (rows, 1, k): as a row, which BLAS multiplies faster than a column."""
+        steps = self.steps[:, : min(self.count, self.memory)]
+        return torch.bmm(vectors[:, None], steps.transpose(1, 2)).double()
+
+    def mixed(self, image: Tensor, step: Tensor, safe: Tensor) -> Tensor:
+        """f(z) − Σ γ_k Δf_k in `safe` rows, f(z) in others."""
+        size = min(self.count, self.memory)
+        gram = self.gram[:, :size, :size]
+        # a ridge relative to the trace keeps the normal equations solvable when differences align
+        ridge = torch.finfo(image.dtype).eps * gram.diagonal(dim1=1, dim2=2).sum(1)
+        eye = torch.eye(size, dtype=gram.dtype, device=gram.device)
+        damped = gram + (ridge + torch.finfo(torch.float64).tiny)[:, None, None] * eye
+        weights = torch.linalg.solve_ex(damped, self._products(step).transpose(1, 2))[0].to(image.dtype)
+        weights = torch.where(safe[:, None, None] & weights.isfinite(), weights, 0.0)
+        return torch.baddbmm(image[:, None], weights.transpose(1, 2), self.images[:, :size], alpha=-1)[:, 0]
+
+    def take(self, rows: Tensor) -> None:
+        self.images, self.steps, self.gram = self.images[rows], self.steps[rows], self.gram[rows]
 
 
 class Broyden:
