@@ -1,4 +1,7 @@
-"""Equilibria of any cell: states, gradients against finite differences and unrolled graphs, and what is refused."""
+"""Equilibria of any cell: states, gradients against finite differences and unrolled graphs, and what is refused.
+
+Also covers: nn/cell_map.py, nn/settling.py.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Training: it learns, it is deterministic, and it survives being killed at any moment."""
+"""Training: it learns, it is deterministic, and it survives being killed at any moment.
+
+Also covers: nn/checkpoints.py, nn/epochs.py, nn/training_run.py.
+"""
 
 from __future__ import annotations
 

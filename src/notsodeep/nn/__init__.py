@@ -10,6 +10,7 @@ except ImportError as error:
 
 from notsodeep.nn.activations import TensorActivation
 from notsodeep.nn.empirical import empirical_kernel
+from notsodeep.nn.epochs import Epoch, History
 from notsodeep.nn.equilibrium import Equilibrium
 from notsodeep.nn.export import load, save
 from notsodeep.nn.fixed_point import SolveReport
@@ -21,7 +22,7 @@ from notsodeep.nn.onnx_graph import export_onnx
 from notsodeep.nn.recognition import ModuleMatch, match_module
 from notsodeep.nn.replacement import Replacement, replace
 from notsodeep.nn.tensor_kernels import kernel
-from notsodeep.nn.training import Epoch, History, fit
+from notsodeep.nn.training import fit
 
 __all__ = [
     "Certificate",

@@ -16,13 +16,14 @@ from notsodeep.cells import DeepDEQ
 from notsodeep.checks import InputError, count, seeded, warn_convergence
 from notsodeep.models import DEQ, Explicit
 from notsodeep.nn.activations import TensorActivation
-from notsodeep.nn.equilibrium import Division, settle
+from notsodeep.nn.cell_map import Division
 from notsodeep.nn.fixed_point import SolveReport, require_resolvable
 from notsodeep.nn.implicit import equilibrium, full_precision
 from notsodeep.nn.initialization import check_dtype, check_input, spectral_norm, standard_entries, symbolic
 from notsodeep.nn.layers import CellLayer, layer_outputs
 from notsodeep.nn.options import solve_options
 from notsodeep.nn.sequential import plain_sequential
+from notsodeep.nn.settling import settle
 
 __all__ = ["DEQNet", "EffectiveWeights", "ExplicitNet"]
 

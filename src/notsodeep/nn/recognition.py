@@ -21,11 +21,12 @@ from notsodeep.kinds import Kind
 from notsodeep.matching import Match, SphereMatch, match
 from notsodeep.models import DEQ
 from notsodeep.nn.empirical import empirical_kernel
+from notsodeep.nn.epochs import History
 from notsodeep.nn.initialization import spectral_norm
 from notsodeep.nn.networks import DEQNet, ExplicitNet
 from notsodeep.nn.observation import module_inputs, module_outputs, unwrapped
 from notsodeep.nn.plain_cell import FORM, PlainCell, plain_cell
-from notsodeep.nn.training import History, fit
+from notsodeep.nn.training import fit
 
 __all__ = ["Assumption", "ModuleMatch", "match_module"]
 
