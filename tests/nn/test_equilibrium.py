@@ -505,7 +505,7 @@ def in_place(z: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
         (lambda: nn.Equilibrium(in_place)(torch.ones(2, 3)), "f changes its state in place"),
         (lambda: nn.Equilibrium(Dense())([1.0]), "pass z0"),
         (lambda: nn.Equilibrium(Dense())(torch.ones(2, 3), "zero"), "z0 is a str"),
-        (lambda: nn.Equilibrium(Dense())(torch.ones(0, 3)), "not empty"),
+        (lambda: nn.Equilibrium(Dense())(torch.ones(3, 0)), "not empty"),
         (lambda: nn.Equilibrium(Pair())(torch.ones(2, 4), (torch.ones(2, 4), torch.ones(3, 2))), "batch first"),
         (lambda: nn.Equilibrium(Pair())(torch.ones(2, 4), (torch.ones(2), torch.ones(2).double())), "one dtype"),
     ],
@@ -514,6 +514,44 @@ def test_bad_input_gets_one_line(build, message):
     with pytest.raises(InputError, match=message) as caught:
         build()
     assert "\n" not in str(caught.value)
+
+
+def test_no_samples_and_no_values_have_shapes_all_the_same():
+    deep, pair = nn.Equilibrium(Dense(), (7,)), nn.Equilibrium(Pair(), ((4,), (2, 3)))
+    deep(torch.ones(2, 3, dtype=torch.float64))
+    empty = deep(torch.ones(0, 3, dtype=torch.float64))
+    assert empty.shape == (0, 7)
+    assert deep.last_solve is None
+    empty.sum().backward()
+    assert [tuple(one.shape) for one in pair(torch.ones(0, 4, dtype=torch.float64))] == [(0, 4), (0, 2, 3)]
+    there = nn.Equilibrium(Dense(), (7,)).to("meta")(torch.ones(5, 3, dtype=torch.float64, device="meta"))
+    assert there.is_meta
+    assert there.shape == (5, 7)
+
+
+def test_arguments_by_name():
+    """A gate of each sample by name is the same gate by position, and leaves the batch with its sample."""
+    cell, x = Dense(), torch.randn(9, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(3))
+    gate = torch.linspace(0, 1, 9, dtype=torch.float64)[:, None].requires_grad_()
+
+    def gated(z, x, gate):
+        return gate * cell(z, x)
+
+    deep = nn.Equilibrium(gated, (7,), tol=1e-12)
+    named, placed = deep(x, gate=gate), deep(x, torch.zeros(9, 7, dtype=torch.float64), gate)
+    torch.testing.assert_close(named, placed, rtol=1e-10, atol=1e-10)
+    grads = [torch.autograd.grad(one.square().sum(), gate)[0] for one in (named, placed)]
+    torch.testing.assert_close(*grads, rtol=1e-9, atol=1e-9)
+    with pytest.raises(TypeError, match="gaet"):
+        deep(x, gaet=gate)
+
+
+@pytest.mark.parametrize(
+    "build", [lambda: nn.Equilibrium(Dense().float(), (7,)), lambda: nn.DEQNet(nsd.DEQ("tanh", 0.2, 0.8), 3, 8)]
+)
+def test_an_export_points_to_replace(build):
+    with pytest.raises(NotImplementedError, match=r"nn\.replace\(module, X\)\.network"):
+        torch.export.export(build(), (torch.ones(2, 3),))
 
 
 def test_a_hard_linear_cell_has_the_exact_solution():

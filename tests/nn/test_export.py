@@ -164,3 +164,14 @@ def test_damaged_descriptions_are_refused_in_one_way(tmp_path, change):
     safetensors.torch.save_file(tensors, path, {key: json.dumps({**description, "tol": 1e-3, "sha256": checksum})})
     with pytest.raises(InputError, match="was changed after it was written"):
         nn.load(path)
+
+
+def test_a_compiled_network_is_saved_as_itself(tmp_path):
+    net = nn.ExplicitNet(nsd.Explicit(["tanh"]), 5, 16, 2)
+    again = nn.load(nn.save(torch.compile(net, backend="eager"), tmp_path / "net.safetensors"))
+    assert type(again) is nn.ExplicitNet
+    x = torch.ones(2, net.in_features)
+    torch.testing.assert_close(again(x), net(x))
+    onnx = pytest.importorskip("onnx")
+    stored = onnx.load(nn.export_onnx(net, tmp_path / "net.onnx", dtype=torch.float64))
+    assert stored.graph.input[0].type.tensor_type.elem_type == onnx.TensorProto.DOUBLE

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import scipy.sparse
 import torch
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -243,3 +244,32 @@ def test_bad_habits_get_one_line(change, message):
     X, y = task()
     with pytest.raises(InputError, match=message):
         nn.fit(shallow(), X, y, **change)
+
+
+@pytest.mark.parametrize("kind", ["scipy", "torch", "pandas", "read-only", "iterable"])
+def test_data_of_many_kinds_is_the_array(kind):
+    X, y = np.round(np.random.default_rng(0).standard_normal((40, 4)).astype(np.float32)), np.arange(40) % 2
+
+    class Stream(torch.utils.data.IterableDataset):
+        def __iter__(self):
+            return zip(torch.as_tensor(X), y.tolist(), strict=True)
+
+    def of_kind():
+        if kind == "iterable":
+            return (torch.utils.data.DataLoader(Stream(), batch_size=40),)
+        if kind == "pandas":
+            pandas = pytest.importorskip("pandas")
+            return pandas.DataFrame(X), pandas.Series(y)
+        if kind == "scipy":
+            return scipy.sparse.csr_matrix(X), y
+        if kind == "torch":
+            return torch.as_tensor(X).to_sparse(), y
+        fixed = X.copy()
+        fixed.flags.writeable = False
+        return fixed, y
+
+    losses = []
+    for data in ((X, y), of_kind()):
+        net = nn.ExplicitNet(nsd.Explicit(["tanh"]), 4, 16, 2)
+        losses.append([epoch.loss for epoch in nn.fit(net, *data, epochs=3, batch_size=40).epochs])
+    np.testing.assert_allclose(losses[1], losses[0], rtol=1e-5)

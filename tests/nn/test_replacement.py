@@ -118,6 +118,31 @@ def test_the_files_hold_the_network(replaced, tmp_path):
         r.save(tmp_path / "out")
 
 
+@pytest.mark.parametrize("width", [256, 1024])
+def test_networks_for_images_of_28_by_28_run_elsewhere(width, tmp_path):
+    """At the size of MNIST, whatever candidate is the best: onnxruntime, torch.export, and the files."""
+    ort = pytest.importorskip("onnxruntime")
+    pytest.importorskip("matplotlib"), pytest.importorskip("plotly")
+    net = nn.DEQNet(nsd.DEQ("relu", 0.2, 0.8), 784, width, 10, tol=1e-4)
+    X = torch.rand(60, 784, generator=torch.Generator().manual_seed(0))
+    X = X / X.norm(dim=1, keepdim=True)
+    r = nn.replace(net, X, samples=200, epochs=1, max_time_ratio=100.0)
+    with torch.no_grad():
+        expected = r.network(X)
+    saved = r.save(tmp_path / "out")
+    session = ort.InferenceSession(saved.onnx, providers=["CPUExecutionProvider"])
+    for rows_ in (X, X[:1]):
+        outputs = session.run(None, {"x": rows_.numpy()})[0]
+        np.testing.assert_allclose(outputs, expected[: len(rows_)].numpy(), atol=1e-5, rtol=1e-5)
+    batch = torch.export.Dim("batch", min=1, max=1000)
+    exported = torch.export.export(r.network, (X[:5],), dynamic_shapes=({0: batch},)).module()
+    torch.testing.assert_close(exported(X), expected, atol=1e-5, rtol=1e-5)
+    assert {path.suffix for path in (saved.weights, saved.onnx, saved.table, saved.page)} == {
+        *(".safetensors", ".onnx", ".json", ".html")
+    }
+    assert all(path.stat().st_size > 0 for path in (saved.weights, saved.onnx, saved.table, saved.page))
+
+
 def test_names_on_the_page_stay_text(replaced):
     pytest.importorskip("matplotlib"), pytest.importorskip("plotly")
     from notsodeep.report.replacement import _page

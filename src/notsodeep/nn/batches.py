@@ -6,11 +6,13 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.utils.data import DataLoader
 
 from notsodeep.checks import InputError
+from notsodeep.nn.observation import dense
 
 __all__ = ["Batches", "is_loader", "label_places", "real_inputs"]
 
@@ -69,7 +71,8 @@ class Batches:
             for rows in order.split(size):
                 yield self.X[rows], self.y[rows]
             return
-        for pair in self.loader or ():
+        assert self.loader is not None
+        for pair in self.loader:
             if not isinstance(pair, tuple | list) or len(pair) != 2:
                 raise InputError(f"{self.name}X is a DataLoader that does not give pairs (x, y)")
             x, y = pair
@@ -84,7 +87,7 @@ def is_loader(X: Any) -> bool:
 
 def real_inputs(X: Any, like: Tensor, name: str) -> Tensor:
     """(n, …) in the precision of `like`; finite."""
-    inputs = torch.as_tensor(X, dtype=like.dtype, device=like.device)
+    inputs = dense(X, name).to(like.device, like.dtype)
     if inputs.ndim < 2 or inputs.shape[0] == 0:
         shape = tuple(inputs.shape)
         raise InputError(f"{name} has shape {shape} but must be (samples, features) with at least one sample")
@@ -95,7 +98,8 @@ def real_inputs(X: Any, like: Tensor, name: str) -> Tensor:
 
 def _numbers(values: Any, device: torch.device, name: str) -> Tensor:
     try:
-        return torch.as_tensor(values, device=device)
+        plain = isinstance(values, Tensor | list | tuple)
+        return torch.as_tensor(values if plain else np.require(values, requirements="W"), device=device)
     except (TypeError, ValueError, RuntimeError):
         raise InputError(
             f"{name} must hold numbers; number the classes first: np.unique({name.split()[-1]}, return_inverse=True)[1]"

@@ -52,7 +52,7 @@ class Form:
                 f"f returned {described(state)} for a state of shape {expected[0] if self.single else expected}; "
                 "return the next state alone, or pass z0 or state_shape"
             )
-        flat = [one.reshape(len(one), -1) for one in tensors]
+        flat = [one.reshape(len(one), math.prod(shape)) for one, shape in zip(tensors, self.shapes, strict=True)]
         return flat[0] if self.single else torch.cat(flat, dim=1)
 
     def unpacked(self, flat: Tensor) -> State:
@@ -175,8 +175,8 @@ def check_state(state: Any) -> None:
     tensors = (state,) if isinstance(state, Tensor) else state
     if not isinstance(tensors, tuple) or not tensors or not all(isinstance(one, Tensor) for one in tensors):
         raise InputError(f"z0 is {described(state)}; pass a tensor or a tuple of tensors")
-    if any(one.ndim == 0 or one.numel() == 0 or len(one) != len(tensors[0]) for one in tensors):
-        raise InputError(f"z0 has {described(state)}; pass tensors that are not empty, with the batch first")
+    if any(one.ndim == 0 or 0 in one.shape[1:] or len(one) != len(tensors[0]) for one in tensors):
+        raise InputError(f"z0 has {described(state)}; pass tensors whose samples are not empty, with the batch first")
     kinds = {(one.dtype, one.device) for one in tensors}
     if len(kinds) > 1 or not tensors[0].is_floating_point():
         raise InputError(f"z0 has {described(state)}; pass real numbers of one dtype on one device")

@@ -12,9 +12,9 @@ from torch.utils import _pytree as tree
 from notsodeep.checks import InputError, NotConvergedError
 from notsodeep.nn.cell_map import Division, State, check_state, zeros
 from notsodeep.nn.fixed_point import SolveReport
-from notsodeep.nn.implicit import full_precision
+from notsodeep.nn.implicit import full_precision, refuse_export
 from notsodeep.nn.options import solve_options
-from notsodeep.nn.settling import settle
+from notsodeep.nn.settling import evaluated, settle
 
 __all__ = ["Equilibrium"]
 
@@ -27,8 +27,8 @@ class Equilibrium(nn.Module):
     Parameters
     ----------
     f : callable
-        A module or a function ``f(z, x, *extra)`` that returns the next state. The state is one tensor of any shape, or
-        a tuple of tensors, batch first. f may use parameters that it does not own: gradients reach them too.
+        A module or a function ``f(z, x, *extra, **named)`` that returns the next state. The state is one tensor of any
+        shape, or a tuple of tensors, batch first. f may use parameters that it does not own: gradients reach them too.
     state_shape : tuple of int, or tuple of such tuples
         The shape of one sample's state; needed if it differs from that of x and `z0` is not passed.
     solver : {"anderson", "picard", "broyden", "newton"}
@@ -122,17 +122,21 @@ class Equilibrium(nn.Module):
         self.last_solve: SolveReport | None = None
         self._division = Division()
 
-    def forward(self, x: Any, z0: State | None = None, *extra: Any) -> State:
-        """z*, shaped like `z0`; the solve starts at `z0`, or at zeros of the shape of x or of `state_shape`."""
+    def forward(self, x: Any, z0: State | None = None, *extra: Any, **named: Any) -> State:
+        """z* = f(z*, x, *extra, **named), found from `z0`, or from zeros of the shape of x or of `state_shape`."""
+        refuse_export()
         start = self._start(x) if z0 is None else tuple(z0) if isinstance(z0, list) else z0
         check_state(start)
         first = start if isinstance(start, Tensor) else start[0]
-        arguments = (x, *extra)
+        f, arguments = (_by_name(self.f), (named, x, *extra)) if named else (self.f, (x, *extra))
+        if first.is_meta or len(first) == 0:
+            self.last_solve = None
+            return evaluated(f, start, arguments)
         if torch.is_autocast_enabled(first.device.type):
             start, arguments = tree.tree_map(_widened, (start, arguments))
         try:
             with full_precision(first):
-                state, self.last_solve = settle(self.f, start, arguments, self.solve_options, self._division)
+                state, self.last_solve = settle(f, start, arguments, self.solve_options, self._division)
         except RuntimeError as error:
             if z0 is None and self.state_shape is None and not isinstance(error, NotConvergedError):
                 error.add_note(f"the state began like x, with shape {tuple(x.shape)}; pass z0 or state_shape")
@@ -150,6 +154,11 @@ class Equilibrium(nn.Module):
         name = "" if isinstance(self.f, nn.Module) else f"{getattr(self.f, '__name__', 'f')}, "
         chosen = self.solve_options
         return f"{name}solver={chosen.solver!r}, tol={chosen.tol:g}, backward={chosen.backward!r}"
+
+
+def _by_name(f: Callable[..., Any]) -> Callable[..., Any]:
+    """f with its named arguments as one dictionary, the first of all."""
+    return lambda z, named, *arguments: f(z, *arguments, **named)
 
 
 def _widened(leaf: Any) -> Any:

@@ -21,6 +21,7 @@ from notsodeep.descriptions import model_from_dict
 from notsodeep.models import DEQ, Explicit
 from notsodeep.nn.layers import CellLayer
 from notsodeep.nn.networks import DEQNet, ExplicitNet
+from notsodeep.nn.observation import unwrapped
 from notsodeep.nn.sequential import described_layers, layers_from
 from notsodeep.reading import affordable, json_text, opened
 
@@ -55,6 +56,7 @@ def save(net: DEQNet | ExplicitNet | torch.nn.Sequential, path: str | Path, *, n
     >>> torch.equal(net(torch.ones(1, 3)), again(torch.ones(1, 3)))
     True
     """
+    net = unwrapped(net)
     _require_readable(net)
     if isinstance(net, torch.nn.Sequential):
         layers = described_layers(net)

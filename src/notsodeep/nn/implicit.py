@@ -129,6 +129,15 @@ def refuse_second_derivatives() -> None:
         )
 
 
+def refuse_export() -> None:
+    """Raise inside ``torch.export``, which records no loop whose length depends on the data."""
+    if torch.compiler.is_exporting():
+        raise NotImplementedError(
+            "torch.export cannot record a solve, whose number of steps depends on the data: "
+            "export the plain network that nn.replace(module, X).network is"
+        )
+
+
 def transformed() -> bool:
     """Whether ``torch.func`` is at work, inside which only an unrolled iteration can be differentiated."""
     return torch._C._are_functorch_transforms_active()

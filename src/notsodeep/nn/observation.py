@@ -14,7 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from notsodeep.checks import InputError
 
-__all__ = ["evaluating", "module_inputs", "module_outputs", "multiplied", "unwrapped"]
+__all__ = ["dense", "evaluating", "module_inputs", "module_outputs", "multiplied", "unwrapped"]
 
 _PRODUCTS = {  # the positions of the two factors
     torch.ops.aten.mm.default: (0, 1),
@@ -48,19 +48,24 @@ def unwrapped(module: Any) -> Any:
     return module
 
 
+def dense(X: Any, name: str) -> Tensor:
+    """An array, a table, a sparse matrix of SciPy or a sparse tensor as a dense tensor."""
+    if hasattr(X, "toarray"):
+        X = X.toarray()
+    if isinstance(X, Tensor):
+        return X if X.layout == torch.strided else X.to_dense()
+    try:
+        return torch.as_tensor(np.require(X, requirements="W"))
+    except (TypeError, ValueError, RuntimeError):
+        raise InputError(f"{name} is a {type(X).__name__}; pass an array or a tensor of numbers") from None
+
+
 def module_inputs(module: Any, X: Any, name: str = "X") -> Tensor:
     """X as a dense, finite tensor of real numbers in the precision and on the device of the module.
 
     Arrays, sparse matrices of SciPy and sparse tensors are converted.
     """
-    if hasattr(X, "toarray"):
-        X = X.toarray()
-    if isinstance(X, Tensor) and X.layout != torch.strided:
-        X = X.to_dense()
-    try:
-        tensor = X if isinstance(X, Tensor) else torch.as_tensor(np.asarray(X))
-    except (TypeError, ValueError, RuntimeError):
-        raise InputError(f"{name} is a {type(X).__name__}; pass an array or a tensor of numbers") from None
+    tensor = dense(X, name)
     if tensor.ndim < 2 or 0 in tensor.shape or tensor.is_complex():
         raise InputError(
             f"{name} has shape {tuple(tensor.shape)} in {tensor.dtype}; pass real numbers, one sample a row"

@@ -31,7 +31,7 @@ def export_onnx(
     path: str | Path,
     *,
     opset: int = 17,
-    dtype: str = "float32",
+    dtype: str | torch.dtype = "float32",
     shape: Sequence[int] | None = None,
 ) -> Path:
     """Write a network as an ONNX graph of matrix products and elementwise functions.
@@ -45,7 +45,7 @@ def export_onnx(
     path : path
     opset : int
         13 to 22.
-    dtype : {"float32", "float64"}
+    dtype : {"float32", "float64"} or a torch.dtype
         Of weights, input and output.
     shape : tuple of int, optional
         Of one sample, for a Sequential that begins with ``nn.Flatten``.
@@ -53,7 +53,8 @@ def export_onnx(
     number = count(opset, "opset")
     if not _OPSETS[0] <= number <= _OPSETS[1]:
         raise InputError(f"opset={opset} is not supported; use {_OPSETS[0]} to {_OPSETS[1]}")
-    graph = Graph(choice(dtype, _ELEMENTS, "dtype"))
+    element = choice(str(dtype).removeprefix("torch."), _ELEMENTS, "dtype")
+    graph = Graph(element)
     if isinstance(net, ExplicitNet):
         sample, rank = [net.in_features], 2
         graph.explicit(net)
@@ -69,9 +70,9 @@ def export_onnx(
             "one from a DEQ"
         )
     onnx = need("onnx")
-    helper, element = onnx.helper, _ELEMENTS[dtype]
-    inputs = [helper.make_tensor_value_info("x", element, ["batch", *sample])]
-    outputs = [helper.make_tensor_value_info("y", element, ["batch", *(["outputs"] * (rank - 1))])]
+    helper, kind = onnx.helper, _ELEMENTS[element]
+    inputs = [helper.make_tensor_value_info("x", kind, ["batch", *sample])]
+    outputs = [helper.make_tensor_value_info("y", kind, ["batch", *(["outputs"] * (rank - 1))])]
     nodes = [helper.make_node(kind, names, [out], **attributes) for kind, names, out, attributes in graph.nodes]
     constants = [onnx.numpy_helper.from_array(array, name) for name, array in graph.constants.items()]
     model = helper.make_model(

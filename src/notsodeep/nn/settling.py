@@ -33,7 +33,7 @@ from notsodeep.nn.implicit import full_precision, phantom, refuse_second_derivat
 from notsodeep.nn.options import SolveOptions
 from notsodeep.nn.solvers import stepper
 
-__all__ = ["settle"]
+__all__ = ["evaluated", "settle"]
 
 
 def settle(
@@ -66,6 +66,14 @@ def settle(
     if state.data_ptr() == flat.data_ptr():
         state = state.clone()  # the start belongs to the caller
     return form.unpacked(state), report
+
+
+def evaluated(f: Callable[..., Any], start: State, arguments: tuple[Any, ...]) -> State:
+    """One evaluation, where there is nothing to solve: no samples, or tensors without values."""
+    form = Form.of(start)
+    flat = form.packed(start)
+    leaves, spec = tree.tree_flatten(arguments)
+    return form.unpacked(CellMap(f, form, tuple(leaves), spec, len(flat), Division()).image(flat))
 
 
 @torch.no_grad()
