@@ -73,5 +73,6 @@ if __name__ == "__main__":
     page = render([json.loads(file.read_text(encoding="utf-8")) for file in files])
     (ROOT / "BENCHMARKS.md").write_text(page, encoding="utf-8")
     print(f"BENCHMARKS.md: {len(files)} benchmarks")
-    if (ROOT / "docs" / "scaling.py").is_file():
-        subprocess.run([sys.executable, "-m", "docs.scaling"], cwd=ROOT, check=True)
+    for name in ("scaling", "replacing"):
+        if (ROOT / "docs" / f"{name}.py").is_file():
+            subprocess.run([sys.executable, "-m", f"docs.{name}"], cwd=ROOT, check=True)

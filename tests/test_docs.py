@@ -210,3 +210,19 @@ def test_pages_made_from_the_program(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "::: notsodeep.nn.DEQNet\n" in page
     assert "*Examples with* `certificate`:" in page
     assert "[Networks in PyTorch](../training.md)" in page
+
+
+def test_the_table_of_replaced_networks_is_made_from_the_runs():
+    from docs import replacing
+
+    def run(seed: int, designed: float, plain: float, cell: float) -> dict[str, object]:
+        families = {"module": 1.0, "designed": designed, "plain": plain, "cell": cell}
+        table = [{"family": name, "agreement": value, "accuracy": 0.95} for name, value in families.items()]
+        table.append({"family": "plain", "agreement": 0.1, "accuracy": 0.1})  # the best of a family counts
+        found = {"data": "mnist", "activation": "relu", "width": 256, "seed": seed}
+        return {**found, "table": table, "consistency": {"1": 0.9, "2": 0.94}}
+
+    lines = replacing.table([run(0, 0.98, 0.97, 0.99), run(1, 0.96, 0.97, 0.965)]).splitlines()
+    assert lines[2] == "| mnist | relu | 256 | 2 | 95.00 | 97.00 | 97.00 | 97.75 | 94.00 |"
+    assert "-1.00 to +1.00 points" in lines[-1]
+    assert "in 1 of them" in lines[-1]

@@ -1,0 +1,53 @@
+"""Write the table of ``docs/replacing.md`` from the stored runs: ``python -m docs.replacing``, from the root."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import mean
+from typing import Any
+
+from docs.one_layer import replaced
+
+PAGE = Path(__file__).resolve().parent / "replacing.md"
+RECORDS = PAGE.parents[1] / "benchmarks" / "records"
+FAMILIES = {"designed": "designed", "plain": "plain", "cell": "steps of the cell"}
+
+
+def records() -> list[dict[str, Any]]:
+    """The stored runs of ``benchmarks/what_replaces_a_trained_deq.py``."""
+    return [json.loads(path.read_text(encoding="utf-8")) for path in sorted(RECORDS.glob("replace-*.json"))]
+
+
+def best(record: dict[str, Any], family: str) -> float:
+    """Per cent of the test images on which the best network of a family gives the class of the DEQ."""
+    return max(100 * row["agreement"] for row in record["table"] if row["family"] == family)
+
+
+def table(runs: Sequence[dict[str, Any]]) -> str:
+    """Means over seeds, then how often each family was ahead."""
+    head = ["data", "φ", "width", "seeds", "accuracy of the DEQ %", *FAMILIES.values(), "consistency distillation"]
+    lines = ["| " + " | ".join(head) + " |", "|:--|:--|--:|--:|" + "--:|" * (len(head) - 4)]
+    settings = sorted({(one["data"], one["activation"], one["width"]) for one in runs}, reverse=True)
+    for setting in settings:
+        group = [one for one in runs if (one["data"], one["activation"], one["width"]) == setting]
+        values = [mean(100 * one["table"][0]["accuracy"] for one in group)]
+        values += [mean(best(one, family) for one in group) for family in FAMILIES]
+        values.append(mean(100 * max(one["consistency"].values()) for one in group))
+        cells = [*map(str, setting), str(len(group)), *(f"{value:.2f}" for value in values)]
+        lines.append("| " + " | ".join(cells) + " |")
+    gains = [best(one, "designed") - best(one, "plain") for one in runs]
+    steps = sum(best(one, "cell") > max(best(one, "designed"), best(one, "plain")) for one in runs)
+    lines += [
+        "",
+        f"In {len(runs)} runs the best designed network agrees {min(gains):+.2f} to {max(gains):+.2f} points more than "
+        f"the best plain one (mean {mean(gains):+.2f}); in {steps} of them steps of the cell agree more than both.",
+    ]
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    page = PAGE.read_text(encoding="utf-8")
+    PAGE.write_text(replaced(page, "runs", table(records())), encoding="utf-8")
+    print(PAGE)
