@@ -523,6 +523,8 @@ def test_no_samples_and_no_values_have_shapes_all_the_same():
     assert empty.shape == (0, 7)
     assert deep.last_solve is None
     empty.sum().backward()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert nn.Equilibrium(Dense().float(), (7,))(torch.ones(0, 3)).dtype == torch.float32
     assert [tuple(one.shape) for one in pair(torch.ones(0, 4, dtype=torch.float64))] == [(0, 4), (0, 2, 3)]
     there = nn.Equilibrium(Dense(), (7,)).to("meta")(torch.ones(5, 3, dtype=torch.float64, device="meta"))
     assert there.is_meta

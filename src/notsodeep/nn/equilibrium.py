@@ -129,11 +129,12 @@ class Equilibrium(nn.Module):
         check_state(start)
         first = start if isinstance(start, Tensor) else start[0]
         f, arguments = (_by_name(self.f), (named, x, *extra)) if named else (self.f, (x, *extra))
+        if not first.is_meta and torch.is_autocast_enabled(first.device.type):
+            start, arguments = tree.tree_map(_widened, (start, arguments))
         if first.is_meta or len(first) == 0:
             self.last_solve = None
-            return evaluated(f, start, arguments)
-        if torch.is_autocast_enabled(first.device.type):
-            start, arguments = tree.tree_map(_widened, (start, arguments))
+            with full_precision(first):
+                return evaluated(f, start, arguments)
         try:
             with full_precision(first):
                 state, self.last_solve = settle(f, start, arguments, self.solve_options, self._division)

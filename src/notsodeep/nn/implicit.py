@@ -5,6 +5,7 @@ The state is h = √m z, so that h = φ(u), u = c h Aᵀ + d with c = σ_a/√m 
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -153,9 +154,9 @@ def _measured(image: Tensor, step: Tensor) -> Tensor:
     return torch.nan_to_num(residual.detach(), nan=0.0).reshape(-1)  # 0/0: at rest
 
 
-def full_precision(like: Tensor) -> torch.autocast:
+def full_precision(like: Tensor) -> AbstractContextManager[object]:
     """Autocast off: a residual cannot fall below the rounding of half precision."""
-    return torch.autocast(like.device.type, enabled=False)
+    return nullcontext() if like.is_meta else torch.autocast(like.device.type, enabled=False)
 
 
 def equilibrium(
