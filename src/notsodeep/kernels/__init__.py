@@ -12,11 +12,11 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 from notsodeep.checks import matrix
 from notsodeep.deprecation import moved
 from notsodeep.kernels.conv import ConvBlocks
-from notsodeep.kernels.dense import KernelBlocks, Network, check_depth, radial_samples, recursion_of, supported
+from notsodeep.kernels.dense import KernelBlocks, Network, check_depth, radial_samples, recursion_of, sized, supported
 from notsodeep.kernels.info import ConvInfo, KernelInfo
 from notsodeep.kernels.matrices import KernelMatrix, MatrixBlocks, precision_of
 from notsodeep.kernels.output import deliver
-from notsodeep.kernels.samples import exact_diagonal, levels_of
+from notsodeep.kernels.samples import exact_diagonal
 from notsodeep.kernels.sphere import SphereKernel, on_sphere
 from notsodeep.kinds import requested_kinds
 from notsodeep.models import ConvDEQ
@@ -137,7 +137,7 @@ def kernel_diag(
     precision = precision_of(dtype, first)
     samples, radius = radial_samples(model, first, precision)
     recursion = recursion_of(model, depth, samples)
-    levels = levels_of(recursion, samples)
+    _, levels = sized(recursion, samples, kinds)
     square = 1.0 if radius is None else radius**2
     values = [(exact_diagonal(recursion, name, levels) * square).astype(precision) for name in kinds]
     return values[0] if isinstance(kind, str) else namedtuple("Kernels", kinds)(*values)

@@ -24,7 +24,7 @@ from notsodeep.models import DEQ, Explicit, require_infinite_width
 from notsodeep.progress import Progress
 from notsodeep.recursion import Recursion
 
-__all__ = ["KernelBlocks", "check_depth", "plan_for", "radial_samples", "supported"]
+__all__ = ["KernelBlocks", "check_depth", "plan_for", "radial_samples", "sized", "supported"]
 
 Array: TypeAlias = NDArray[Any]
 Network: TypeAlias = DEQ | DeepDEQ | Explicit
@@ -80,8 +80,12 @@ class KernelBlocks(ComputedBlocks):
             (self._left, self._radius) if second is None else radial_samples(model, second, self.dtype, "Y")
         )
         self._recursion = recursion_of(model, self.depth, self._left, self._right)
-        self._levels = levels_of(self._recursion, self._left)
-        right = self._levels if self.symmetric else levels_of(self._recursion, self._right)
+        self._left, self._levels = sized(self._recursion, self._left, self.kinds)
+        right = self._levels
+        if self.symmetric:
+            self._right = self._left
+        else:
+            self._right, right = sized(self._recursion, self._right, self.kinds, "Y")
         self._plan = plan_for(self._recursion, self._left, self._right, [self._levels, right], self.kinds)
         self._compile_seconds = self._plan.compile(np.empty((len(self.kinds), 1, 1), self.dtype))
         self._work = Summary(0.0, 0.0)
@@ -144,6 +148,28 @@ def radial_samples(model: Network, X: Array, dtype: Any, parameter: str = "X") -
     rows = samples.exact.astype(np.float64, copy=False) * inverse[:, None]
     rows[samples.norm == 0, 0] = model.normalize  # any direction: its factor is 0
     return Samples.of(rows, dtype, parameter), samples.factor * samples.norm / model.normalize
+
+
+def sized(
+    recursion: Recursion, samples: Samples, kinds: tuple[str, ...], parameter: str = "X"
+) -> tuple[Samples, Levels]:
+    """The samples and their variances; rows whose squares underflow become zeros where that changes no digit.
+
+    Homogeneous activations do without the squares.
+    """
+    if all(phi.shape.homogeneous for phi in recursion.activations):
+        return samples, levels_of(recursion, samples)
+    kept = samples.without_vanishing()
+    levels = levels_of(recursion, kept)
+    if kept is not samples and not all(
+        exact_diagonal(recursion, kind, levels)[samples.vanishing].all() for kind in kinds
+    ):
+        shortest = float((samples.factor * samples.norm)[samples.vanishing].min())
+        raise InputError(
+            f"{parameter} has a row of norm {shortest:.3g}, whose kernel underflows; scale {parameter} so that norms "
+            "stay above 1e-150, or set such rows to zero"
+        )
+    return kept, levels
 
 
 def supported(model: Any) -> Network:

@@ -24,10 +24,10 @@ import numpy as np
 from notsodeep import compilation
 from notsodeep.kernels.arc import lens
 from notsodeep.kernels.closed import COS, GELU, SIN, closed_drop, closed_dual, closed_value
-from notsodeep.kernels.pieces import pieces_drop, pieces_dual, pieces_summed, pieces_value
+from notsodeep.kernels.pieces import ORDERS, pieces_drop, pieces_dual, pieces_summed, pieces_value
 from notsodeep.kernels.smooth import quadrature_dual
 
-__all__ = ["ARC", "EPSILON", "NEAR", "PIECES", "SERIES", "dual_of_pair"]
+__all__ = ["ARC", "EPSILON", "NEAR", "PIECES", "SERIES", "bend_of_pair", "dual_of_pair"]
 
 ARC, PIECES, SERIES = 0, 1, 2
 EPSILON = float(np.finfo(np.float64).eps)
@@ -66,8 +66,9 @@ def dual_of_pair(
     root, size, phase = math.sqrt(qi) * math.sqrt(qj), math.sqrt(vi) * math.sqrt(vj), 1.0
     if type_ == PIECES:
         G, slope = pieces_dual(constants, qi, qj, left, i, right, j, eta, zeta)
-        kinks = int(constants[2])
-        lost, slope_noise = constants[3 + 3 * kinks], constants[4 + 3 * kinks]
+        margin = 3 * int(constants[2]) + ORDERS
+        lost = 6 * EPSILON * left[margin, i] * right[margin, j]
+        slope_noise = 6 * EPSILON * left[margin + 1, i] * right[margin + 1, j]
         if pieces_summed(root, eta, zeta):  # accurate to half of the digits only
             lost = math.sqrt(lost * EPSILON)
     else:
@@ -109,6 +110,15 @@ def dual_of_pair(
     if sign > 0:
         return size - small, slope, small, 2 * size - small, noise, slope_noise
     return small - size, slope, 2 * size - small, small, noise, slope_noise
+
+
+@_jit
+def bend_of_pair(type_: int, constants: Any, limit: float, left: Any, i: int, right: Any, j: int) -> float:
+    """How fast Ġ changes with the angle arccos ρ, at most; limit: for the worst pair, or 1 for the type PIECES."""
+    if type_ != PIECES:
+        return limit
+    row = 3 * int(constants[2]) + ORDERS + 2
+    return limit * left[row, i] * right[row, j]
 
 
 @_jit

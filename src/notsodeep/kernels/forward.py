@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from notsodeep import compilation
-from notsodeep.kernels.hermite import BUCKETS, CHUNK, bucket_of, set_apart, sums, sums_alone
+from notsodeep.kernels.hermite import CHUNK, bucket_of, set_apart, sums, sums_alone
 from notsodeep.kinds import CK, FROZEN, NNGP, NTK
 
 __all__ = ["Stack", "Stages", "forward_pass"]
@@ -51,7 +51,7 @@ def forward_pass(
     nearest, remaining = np.zeros(levels), 0
     buffer = np.empty((11, CHUNK), out.dtype)
     kept, work = np.empty((2, CHUNK), out.dtype), np.empty((2, terms), out.dtype)
-    counts, chosen = np.empty(BUCKETS + 1, np.int64), np.empty(CHUNK, np.int64)
+    chosen = np.empty(CHUNK, np.int64)
     for i in range(i0, i1):
         for start in range(max(j0, i + 1) if symmetric else j0, j1, CHUNK):
             count = min(CHUNK, j1 - start)
@@ -78,7 +78,7 @@ def forward_pass(
                     close = max(close, far if far <= reach else one - one)
                     z[j] = rho[j]
                 nearest[level] = max(nearest[level], np.float64(close))
-                apart = set_apart(rho, z, terms, stages.skip[level], counts, chosen, kept)
+                apart = set_apart(rho, z, terms, stages.skip[level], chosen, kept)
                 for j in range(count):
                     highest = max(highest, abs(rho[j]))
                     z[j] = rho[j] * rho[j] if odd else rho[j]

@@ -26,6 +26,7 @@ __all__ = [
     "largest_squares",
     "remaining_pass",
     "set_apart",
+    "steepness_of",
     "sums",
     "sums_alone",
 ]
@@ -72,6 +73,22 @@ def largest_squares(table: Any, weight: Any) -> Any:
             most = max(most, value * value * weight[i])
         found[k] = most
     return found
+
+
+@_jit
+def steepness_of(table: Any) -> Any:
+    """Σ k² a_k² / Σ k a_k² of each column, highest order first; at least 1."""
+    terms, count = table.shape
+    first, second = np.zeros(count), np.zeros(count)
+    for row in range(terms - 1):
+        values, order = table[row], np.float64(terms - 1 - row)
+        for i in range(count):
+            share = order * values[i] * values[i]
+            first[i] += share
+            second[i] += order * share
+    for i in range(count):
+        second[i] = max(second[i] / first[i], 1.0) if first[i] > 0 else 1.0
+    return second
 
 
 @_jit
@@ -183,26 +200,31 @@ def _solve_alone(a: Any, b: Any, norm: float, equation: Any, drive: float, rho: 
 
 
 @_jit
-def set_apart(rho: Any, drive: Any, terms: int, skip: Any, counts: Any, chosen: Any, kept: Any) -> int:
+def set_apart(rho: Any, drive: Any, terms: int, skip: Any, chosen: Any, kept: Any) -> int:
     """Move the pairs whose |ρ| needs many more orders than the others to `chosen`, with (drive, ρ) in `kept`.
 
     Returns how many these are. The slice solves ρ = 0 in their place.
     """
     count = rho.shape[0]
-    counts[:] = 0
+    zero, one = rho.dtype.type(0), rho.dtype.type(1)
+    close = zero
     for j in range(count):
-        counts[bucket_of(abs(rho[j]))] += 1
-    highest = BUCKETS
-    while highest > 1 and counts[highest] == 0:
-        highest -= 1
-    best, limit, alone = -1, BUCKETS, 0
-    for bucket in range(highest, 0, -1):
-        together = (terms - skip[bucket]) * count
-        if best < 0 or together + alone < best:
-            best, limit = together + alone, bucket
-        alone += counts[bucket] * (_ALONE * (terms - skip[bucket]) + _LEAST)
-        if alone > best:
+        close = max(close, abs(rho[j]))
+    highest = bucket = limit = bucket_of(close)
+    best, alone, counted = (terms - skip[highest]) * count, 0, 0
+    while alone <= best:
+        lower = bucket - 1
+        while lower > 0 and skip[lower] == skip[bucket]:
+            lower -= 1
+        if lower <= 0:
             break
+        edge, beyond = rho.dtype.type(lower / BUCKETS), zero
+        for j in range(count):
+            beyond += one if abs(rho[j]) >= edge else zero
+        alone += (int(beyond) - counted) * (_ALONE * (terms - skip[bucket]) + _LEAST)
+        if (terms - skip[lower]) * count + alone < best:
+            best, limit = (terms - skip[lower]) * count + alone, lower
+        counted, bucket = int(beyond), lower
     if limit == highest:
         return 0
     found = 0
@@ -235,7 +257,7 @@ def hermite_pass(
     worst, nearest, steepest, most, remaining = 0.0, -1.0, 0.0, 0, 0
     buffer = np.empty((8, CHUNK), out.dtype)
     kept, work = np.empty((2, CHUNK), out.dtype), np.empty((2, terms), out.dtype)
-    counts, chosen = np.empty(BUCKETS + 1, np.int64), np.empty(CHUNK, np.int64)
+    chosen = np.empty(CHUNK, np.int64)
     for i in range(i0, i1):
         begin = max(j0, i + 1) if symmetric else j0
         scale_i, root_i = left.factor[i], left.inverse[i]
@@ -259,7 +281,7 @@ def hermite_pass(
                 begun = drive[j] + recurrent * norm[j] * mean_i * last[j]
                 begun /= one - recurrent * norm[j] * (first * firsts[j])
                 rho[j] = min(max(begun, -one), one)
-            apart = set_apart(rho, drive, terms, equation.skip[2], counts, chosen, kept)
+            apart = set_apart(rho, drive, terms, equation.skip[2], chosen, kept)
             stage = 0
             for iteration in range(_STEPS):
                 close = zero
@@ -277,7 +299,8 @@ def hermite_pass(
                         p, d = G[j], slope[j]
                         G[j] = rho[j] * p
                         slope[j] = p + two * z[j] * d
-                        bend[j] = rho[j] * (three * d + two * two * z[j] * bend[j])
+                        if stage == 2:
+                            bend[j] = rho[j] * (three * d + two * two * z[j] * bend[j])
                 largest = zero
                 for j in range(count):
                     excess = rho[j] - recurrent * G[j] * norm[j] - drive[j]
@@ -292,7 +315,7 @@ def hermite_pass(
                     stage = 1
                 if stage > 0 and largest * largest <= 2 * equation.near[bucket]:
                     stage = 2
-            residual = steep = zero
+            residual = steep = close = zero
             for j in range(count):  # to second order: the step, G and dG/dρ
                 step = z[j]
                 step += recurrent * norm[j] * bend[j] * step * step / (one - recurrent * slope[j] * norm[j])
@@ -302,14 +325,14 @@ def hermite_pass(
                 G[j] += (slope[j] + bend[j] * step) * step
                 slope[j] = (slope[j] + two * bend[j] * step) * norm[j]  # Ġ = (dG/dρ)/√(q_i q_j)
                 residual = max(residual, abs(rho[j] - recurrent * G[j] * norm[j] - drive[j]))
+                steep, close = max(steep, abs(slope[j])), max(close, abs(rho[j]))
             for m in range(apart):
                 j = chosen[m]
                 rho[j], G[j], slope[j], rest, steps = _solve_alone(
                     rising_left[i], rising_right[start + j], norm[j], equation, kept[0, m], kept[1, m], work
                 )
                 residual, most = max(residual, rest), max(most, steps)
-            for j in range(count):
-                steep = max(steep, abs(slope[j]))
+                steep, close = max(steep, abs(slope[j])), max(close, abs(rho[j]))
             worst, steepest = max(worst, np.float64(residual)), max(steepest, np.float64(steep))
             size_i, size = left.root[i], right.root[start:stop]
             for k in range(codes.size):
@@ -318,9 +341,6 @@ def hermite_pass(
                 for j in range(count):
                     covariance = rho[j] * (size_i * size[j])
                     target[j] = compiled_combine(code, G[j], slope[j], covariance, recurrent, one)
-            close = zero
-            for j in range(count):
-                close = max(close, abs(rho[j]))
             if close <= reach:
                 nearest = max(nearest, np.float64(close))
                 continue

@@ -14,7 +14,7 @@ import numpy as np
 
 from notsodeep import compilation
 from notsodeep.kernels.closed import closed_steepness
-from notsodeep.kernels.duals import EPSILON, SERIES, dual_of_pair
+from notsodeep.kernels.duals import EPSILON, SERIES, bend_of_pair, dual_of_pair
 from notsodeep.kinds import CK, FROZEN, NNGP, NTK
 
 __all__ = [
@@ -111,15 +111,15 @@ def _angle_error(distance: float, error: float) -> float:
 
 @_jit
 def _slope_error(
-    type_: int, constants: Any, limits: Any, noise: float, distance: float, error: float,
+    type_: int, constants: Any, bend: float, relative: float, noise: float, distance: float, error: float,
     q: float, r: float, si: float, sj: float,
 ) -> float:  # fmt: skip
-    """Error of Ġ; limits: how fast it changes with the angle (kinks), and relatively with ρ (series)."""
+    """Error of Ġ; bend, relative: how fast it changes with the angle (kinks), and relatively with ρ (series)."""
     if type_ > SERIES:
         steepness = closed_steepness(type_, constants, q, r, max(distance - error, 0.0))
     else:
-        steepness = limits[1] * math.sqrt(si * sj)
-    return noise + limits[0] * _angle_error(distance, error) + steepness * error
+        steepness = relative * math.sqrt(si * sj)
+    return noise + bend * _angle_error(distance, error) + steepness * error
 
 
 @_inline
@@ -162,9 +162,11 @@ def _implicit_pair(chain: Any, left: Any, i: int, right: Any, j: int, pair: Any,
     if root > 0:
         known = (gain * pair.error + rough + recurrent * noise * size) / root + residual + 4 * EPSILON * distance
         known *= amplified
+        bend = bend_of_pair(type_, constants, chain.limits[0, 0], left.tables[0], i, right.tables[0], j)
         moved = _slope_error(
-            type_, constants, chain.limits[0], slope_noise, distance, known, q, r, left.slope[0, i], right.slope[0, j]
-        )
+            type_, constants, bend, chain.limits[0, 1], slope_noise, distance, known,
+            q, r, left.slope[0, i], right.slope[0, j],
+        )  # fmt: skip
         growth = 1 + recurrent * amplified * moved  # the error changes the slope, and with it the gain
         known, moved = known * growth, moved * growth
     covariance = recurrent * G + gain * pair.product + bias
@@ -224,9 +226,13 @@ def _sweep(
             chain.types[level], chain.constants[level], q, r, vi, vj, left.tables[level], i, right.tables[level], j,
             eta, zeta,
         )  # fmt: skip
+        bend = bend_of_pair(
+            chain.types[level], chain.constants[level], chain.limits[level, 0],
+            left.tables[level], i, right.tables[level], j,
+        )  # fmt: skip
         d_slope = _slope_error(
-            chain.types[level], chain.constants[level], chain.limits[level], slope_noise, min(eta, zeta), relative,
-            q, r, left.slope[level, i], right.slope[level, j],
+            chain.types[level], chain.constants[level], bend, chain.limits[level, 1], slope_noise, min(eta, zeta),
+            relative, q, r, left.slope[level, i], right.slope[level, j],
         )  # fmt: skip
         steepest = abs(slope) + d_slope
         known = size * noise + steepest * error

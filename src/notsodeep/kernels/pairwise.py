@@ -6,7 +6,7 @@ import itertools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -14,7 +14,15 @@ from numpy.typing import NDArray
 
 from notsodeep.kernels.duals import EPSILON, SERIES
 from notsodeep.kernels.forward import Stack, Stages, forward_pass
-from notsodeep.kernels.hermite import BUCKETS, Equation, Expansion, hermite_pass, largest_squares, remaining_pass
+from notsodeep.kernels.hermite import (
+    BUCKETS,
+    Equation,
+    Expansion,
+    hermite_pass,
+    largest_squares,
+    remaining_pass,
+    steepness_of,
+)
 from notsodeep.kernels.layers import LOOP, OPEN, SINGLE, Chain, Signals, layered_pass
 from notsodeep.kernels.plans import Plan, Summary, sides
 from notsodeep.kernels.samples import Levels, Samples, exact_diagonal
@@ -29,6 +37,8 @@ Array: TypeAlias = NDArray[Any]
 _TINY = {"float32": 1e-36, "float64": 1e-300}  # variances below: 1/√(q_i q_j) could overflow on row slices
 # error of series on row slices above which pairs are treated one by one, which takes long for many pairs
 _ACCEPTED, _ACCEPTED_FOR_MANY, _ACCEPTED_SINGLE = 5e-13, 1e-10, 1e-4
+# the largest norm of ordinary rows, and their largest error, that of the diagonal included
+_ORDINARY, _ACCEPTED_ORDINARY = 3.1, 1e-12
 _MANY = 2048  # pairs
 
 
@@ -83,7 +93,9 @@ def _of_each(
         if found is None:
             return []
         size = len(alike)
-        duals += [tuple(replace(d, tables=d.tables[n::size]) for d in found) for n in range(size)]
+        duals += [
+            tuple(replace(d, tables=d.tables[n::size], bends=d.bends[n::size]) for d in found) for n in range(size)
+        ]
     return duals
 
 
@@ -212,7 +224,7 @@ def _hermite(
     # error of the drive, relative to √(q_i q_j), from the cosine's rounding and the variances' residual
     lengths = np.concatenate([s.factor * s.norm for s in samples])
     total = np.concatenate([level.variance[0] for level in levels])
-    share = float(np.max(np.divide(model.input * lengths**2, total, where=total > 0, out=np.zeros_like(lengths))))
+    share = np.divide(model.input * lengths**2, total, where=total > 0, out=np.zeros_like(lengths))
     known = max(level.residual for level in levels) + 2 * share * max(sample.rounding for sample in samples)
     known += float(np.finfo(dtype).eps)
     goals = (1e-2, 1e-4, 1e-8) if single else (1e-3, 1e-8, 1e-17)
@@ -226,19 +238,24 @@ def _hermite(
         _taylor_steps(shares, order, *((3e-8, 2e-6) if single else (1e-16, 1e-14))).astype(dtype),
         series.reach,
     )
-    growth, steepness = _sensitivities(levels, found)
+    rates, tangent = _Rates(levels, found), any(Kind.of(kind).is_tangent for kind in kinds)
+    # 1/(1 − σ_a²Ġ) of a pair is at most the root of the product of those of its rows
+    gains = 1 / np.maximum(1 - model.recurrent * np.concatenate([level.slope[0] for level in levels]), EPSILON)
+
+    def lost_with(gain: Any, residual: float, nearest: float) -> float:
+        value, beyond = series.truncation(nearest)
+        # of Λ relative to √(q_i q_j), then of Ġ relative to √(Ġ_ii Ġ_jj)
+        covariance = gain * (known + residual + series.error + value)
+        slope = beyond + rates.steepness(nearest) * covariance + series.error + 16 * EPSILON
+        return float(np.max(rates.growth * covariance + (gain * slope if tangent else 0.0)))
 
     def lost(residual: float, nearest: float, steepest: float) -> float:
         """Error of the kernels while |ρ| ≤ `nearest` and Ġ ≤ `steepest`."""
-        gain = 1 / max(1 - model.recurrent * steepest, EPSILON)
-        value, slope = series.truncation(nearest)
-        # of Λ relative to √(q_i q_j), then of Ġ relative to √(Ġ_ii Ġ_jj)
-        covariance = gain * (known + residual + series.error + value)
-        slope += steepness(nearest) * covariance + series.error + 16 * EPSILON
-        return growth * covariance + (gain * slope if any(Kind.of(kind).is_tangent for kind in kinds) else 0.0)
+        most = 1 / max(1 - model.recurrent * steepest, EPSILON)
+        return min(lost_with(gain, residual, nearest) for gain in (most, gains))
 
     steepest = max(float(level.slope.max()) for level in levels)
-    if found.replaceable and lost(0.0, series.reach, steepest) > _accepted(samples):
+    if found.replaceable and lost(0.0, series.reach, steepest) > _accepted(samples, added):
         return None
 
     def summarise(results: list[Any]) -> Summary:
@@ -295,8 +312,8 @@ def _forward(
         skip,
         np.array([_series_of(found).reach for found, _ in both]),
     )
-    rates = [_sensitivities(levels, found, k) for k, (found, _) in enumerate(both)]
-    passed = [0.0, *(_passed_on(recursion.layers[k].recurrent, levels, k) for k in range(1, depth))]
+    rates = [_Rates(levels, found, k) for k, (found, _) in enumerate(both)]
+    passed = [np.zeros(1), *(_passed_on(recursion.layers[k].recurrent, levels, k) for k in range(1, depth))]
     network = Tabulated.of(
         recursion, samples[: 1 + several], levels[: 1 + several], kinds, [other for _, other in both]
     )
@@ -305,21 +322,22 @@ def _forward(
 
     def lost(nearest: Array) -> float:
         """Error of the kernels while |ρ| is at most `nearest` at each level."""
-        power = tangent = frozen = 0.0  # errors of G, T and F, relative to √ of both diagonals
+        power = tangent = frozen = np.zeros(1)  # errors of G, T and F, relative to √ of both diagonals; for each sample
         for k, (found, _) in enumerate(both):
-            series, (growth, steepness) = _series_of(found), rates[k]
+            series = _series_of(found)
             noise = series.error + 4 * float(np.finfo(dtype).eps)
-            value, slope = series.truncation(float(nearest[k]))
+            value, beyond = series.truncation(float(nearest[k]))
             covariance = passed[k] * power + rounding + noise
-            power = growth * covariance + noise + value
-            slope += steepness(float(nearest[k])) * covariance + noise
-            injected = max(covariance, tangent)
+            power = rates[k].growth * covariance + noise + value
+            slope = beyond + rates[k].steepness(float(nearest[k])) * covariance + noise
+            injected = np.maximum(covariance, tangent)
             tangent = 1.01 * (slope + injected)
-            frozen = max(power, 1.01 * (slope + frozen))
-        worst = {Kind.CK: power, Kind.NNGP: covariance, Kind.NTK: max(power, tangent), Kind.NTK_FROZEN_INPUT: frozen}
-        return max(worst.get(Kind.of(kind), injected) for kind in kinds)
+            frozen = np.maximum(power, 1.01 * (slope + frozen))
+        worst = {Kind.CK: power, Kind.NNGP: covariance, Kind.NTK_FROZEN_INPUT: frozen}
+        worst[Kind.NTK] = np.maximum(power, tangent)
+        return max(float(np.max(worst.get(Kind.of(kind), injected))) for kind in kinds)
 
-    if lost(stages.reach) > _accepted(samples):
+    if lost(stages.reach) > _accepted(samples, added):
         return None
 
     def summarise(results: list[Any]) -> Summary:
@@ -336,21 +354,24 @@ def _forward(
     )
 
 
-def _accepted(samples: tuple[Samples, Samples]) -> float:
-    """The largest error for which series on row slices are preferred to pairs one by one."""
+def _accepted(samples: tuple[Samples, Samples], added: float) -> float:
+    """The largest error for which series on row slices are preferred to pairs one by one; `added`: of the diagonal."""
     if samples[0].rows.dtype == np.float32:
         return _ACCEPTED_SINGLE
-    return _ACCEPTED if len(samples[0]) * len(samples[1]) < _MANY else _ACCEPTED_FOR_MANY
+    if len(samples[0]) * len(samples[1]) < _MANY:
+        return _ACCEPTED
+    ordinary = max(float((sample.factor * sample.norm).max()) for sample in samples) <= _ORDINARY
+    return max(_ACCEPTED_ORDINARY - added, 0.6 * _ACCEPTED_ORDINARY) if ordinary else _ACCEPTED_FOR_MANY
 
 
-def _passed_on(recurrent: float, levels: Sequence[Levels], k: int) -> float:
-    """The largest share of the former level's output in a variance q = σ_a² E[φ²] + … of level k."""
+def _passed_on(recurrent: float, levels: Sequence[Levels], k: int) -> Array:
+    """The share of the former level's output in the variance q = σ_a² E[φ²] + … of level k, for each sample."""
     shares = [
         np.divide(recurrent * level.power[k - 1], q, out=np.ones_like(q), where=q > 0)
         for level in levels
         for q in (level.variance[k],)
     ]
-    return max(float(share.max()) for share in shares)
+    return np.concatenate(shares)
 
 
 def _series_of(found: Dual) -> Series:
@@ -358,18 +379,36 @@ def _series_of(found: Dual) -> Series:
     return found.series
 
 
-def _sensitivities(levels: Sequence[Levels], found: Dual, k: int = 0) -> tuple[float, Callable[[float], float]]:
-    """How fast G changes with ρ, relatively, and the same of Ġ while |ρ| is at most the argument."""
-    series = _series_of(found)
-    if series.squares.size:
-        return max(series.order, 1.0), lambda _: found.limits[1]
-    growth, flattest = 1.0, math.inf
-    for level in levels:
-        seen = level.power[k] > 0
-        growth = max(growth, float(np.max((level.variance * level.slope)[k, seen] / level.power[k, seen], initial=0.0)))
-        flattest = min(flattest, float(level.slope[k].min()))
-    # kinks: Ġ changes with the angle at a limited rate
-    return growth, lambda nearest: found.limits[0] / max(flattest * math.sqrt(1 - max(nearest, 0.0) ** 2), 1e-300)
+class _Rates:
+    """How fast G and Ġ of each sample with itself change with ρ, relatively; of a pair at most the geometric mean.
+
+    Errors that are bounded by √(e_i e_j) for every pair stay so when they are added, or multiplied by such a rate:
+    by Cauchy and Schwarz √(a_i a_j) + √(b_i b_j) ≤ √((a_i + b_i)(a_j + b_j)).
+    """
+
+    def __init__(self, levels: Sequence[Levels], found: Dual, k: int = 0) -> None:
+        power, slope, variance = (
+            np.concatenate([getattr(level, name)[k] for level in levels]) for name in ("power", "slope", "variance")
+        )
+        ratio = np.divide(variance * slope, power, out=np.ones_like(power), where=power > 0)
+        self.growth, self._slope, self._found = np.maximum(ratio, 1.0), slope, found
+        self._samples = len(levels)
+
+    def steepness(self, nearest: float) -> Array:
+        """The rate of Ġ while |ρ| is at most `nearest`."""
+        if not self._found.bends:
+            return self._orders
+        bends = self._of_both(self._found.bends)  # kinks: Ġ changes with the angle at a limited rate
+        return bends**2 / np.maximum(self._slope * math.sqrt(1 - max(nearest, 0.0) ** 2), 1e-300)
+
+    @cached_property
+    def _orders(self) -> Array:
+        """Σ k² a_k² / Σ k a_k²."""
+        return self._of_both([steepness_of(table) for table in self._found.tables])
+
+    def _of_both(self, groups: Sequence[Array]) -> Array:
+        """One array for rows and columns, which may be the same samples."""
+        return np.concatenate([groups[0], groups[-1]]) if self._samples == 2 else groups[0]
 
 
 def _integrated(

@@ -29,6 +29,7 @@ __all__ = [
     "mirror",
     "polynomial_pass",
     "row_statistics",
+    "summed_squares",
 ]
 
 assert GROUP == 4  # the unrolled Horner steps below
@@ -118,6 +119,22 @@ def row_statistics(X: Any, largest: Any, square: Any) -> None:
             total = together
         largest[i] = peak if total == total else np.nan
         square[i] = total + lost if total < np.inf else total
+
+
+@compilation.jit(nogil=True, error_model="numpy", fastmath={"contract"})
+def summed_squares(X: Any, square: Any) -> None:
+    """‖x‖² of each row, term after term in the precision of X as BLAS adds them; four rows at a time."""
+    n, p = X.shape
+    for i in range(0, n, 4):
+        j, k, last = min(i + 1, n - 1), min(i + 2, n - 1), min(i + 3, n - 1)
+        a, b, c, d = X[i], X[j], X[k], X[last]
+        first = second = third = fourth = X.dtype.type(0)
+        for m in range(p):
+            first += a[m] * a[m]
+            second += b[m] * b[m]
+            third += c[m] * c[m]
+            fourth += d[m] * d[m]
+        square[i], square[j], square[k], square[last] = first, second, third, fourth
 
 
 @_jit

@@ -7,6 +7,8 @@
 with + for kinks ≥ 0 and − for the others. Constants: (c₀, s₀, number of kinks, |kinks|…, bends…, signs…). The table of
 a sample has three rows per kink: |kink|/√q, P(±u > |kink|) and E[(±u − |kink|)₊]; then its Hermite coefficients,
 highest order first. They decay slowly because of the kinks, but for most pairs |ρ|ᵏ falls below rounding much earlier.
+Three numbers of margin follow; products of those of two samples bound the terms of G relative to √(G_ii G_jj), the
+terms of Ġ, and how fast Ġ changes with the angle.
 """
 
 from __future__ import annotations
@@ -18,9 +20,10 @@ import numpy as np
 
 from notsodeep import compilation
 
-__all__ = ["ORDERS", "REACH", "add_kink", "pieces_drop", "pieces_dual", "pieces_summed", "pieces_value"]
+__all__ = ["MARGINS", "ORDERS", "REACH", "add_kink", "pieces_drop", "pieces_dual", "pieces_summed", "pieces_value"]
 
 ORDERS = 96  # Hermite coefficients per sample
+MARGINS = 3  # rows after them
 # largest |ρ| of the series: what is left out is at most |ρ|⁹⁶√(G_ii G_jj) of G and |ρ|⁹⁵√(Ġ_ii Ġ_jj) of Ġ, 1e-16
 REACH = 0.68
 _SHORTEST = 2.0**-6  # panel in s: what a kink changes below is of order s³

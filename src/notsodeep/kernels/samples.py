@@ -10,12 +10,13 @@ from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import special
 
-from notsodeep.activations import Custom
+from notsodeep.activations import Custom, PiecewiseLinear
 from notsodeep.callables import difference_noise
 from notsodeep.checks import InputError, require_finite
 from notsodeep.gaussian import moments
-from notsodeep.kernels.passes import row_statistics
+from notsodeep.kernels.passes import row_statistics, summed_squares
 from notsodeep.kernels.tabulate import pointwise, tabulate
 from notsodeep.kinds import Kind, combine
 from notsodeep.models import DEQ
@@ -27,6 +28,8 @@ Array: TypeAlias = NDArray[Any]
 
 _EPSILON = float(np.finfo(np.float64).eps)
 _PROBES = 8  # rows whose inner products are also computed exactly
+_LARGER = 100.0  # terms larger than E[φ²] by this factor lose digits that count
+_SHORTEST = 1e-150  # norm of a row whose square keeps its digits
 _QUADRATURE = 4e-14  # relative error of Gaussian integrals of a callable, whose values are only known to a few ε
 
 
@@ -81,13 +84,32 @@ class Samples:
         return (self.factor * self.norm) ** 2
 
     @cached_property
+    def vanishing(self) -> Array:
+        """Rows whose squared norm underflows, (n,)."""
+        length = self.factor * self.norm
+        return np.asarray((length > 0) & (length < _SHORTEST))
+
+    def without_vanishing(self) -> Samples:
+        """The same with zeros for these rows."""
+        if not self.vanishing.any():
+            return self
+        rows, exact = (np.where(self.vanishing[:, None], 0, array) for array in (self.rows, self.exact))
+        norm = np.where(self.vanishing, 0.0, self.norm)
+        return Samples(rows.astype(self.rows.dtype), exact.astype(self.exact.dtype), self.factor, norm)
+
+    @cached_property
     def rounding(self) -> float:
         """The error of a computed cosine: the usual one for this many features, and twice the one seen on a few rows.
 
         BLAS adds products sequentially. Random terms lose about √p units in the last place; equal terms all round in
-        the same direction and lose up to p/6.
+        the same direction and lose up to p/6. So the rows whose own squares lose most are among the few.
         """
-        rows = self.rows[:: max(1, len(self) // _PROBES)][:_PROBES]
+        own = np.empty(len(self))
+        summed_squares(self.rows, own)
+        square = self.norm**2
+        lost = np.divide(np.abs(own - square), square, out=np.zeros_like(own), where=square > 0)
+        worst = np.argsort(lost)[-_PROBES:]
+        rows = np.concatenate([self.rows[:: max(1, len(self) // _PROBES)][:_PROBES], self.rows[worst]])
         wide: Any = rows.astype(np.float64 if rows.dtype == np.float32 else np.longdouble)
         exact = np.einsum("ik,jk->ij", wide, wide)
         size = np.sqrt(np.diag(exact))
@@ -257,6 +279,8 @@ def _powers(phi: Any, variance: Array) -> tuple[Array, Array, float]:
 
     powers, first = _positive(power, variance)
     slopes, second = _positive(slope_power, variance)
+    if isinstance(phi.shape, PiecewiseLinear):
+        first += _cancelled(phi, phi.shape, variance, powers)
     if isinstance(phi.shape, Custom):
         first += _QUADRATURE
     if isinstance(phi.shape, Custom) and phi.shape.slope is None:
@@ -268,16 +292,37 @@ def _powers(phi: Any, variance: Array) -> tuple[Array, Array, float]:
     return powers, slopes, max(first, second)
 
 
+def _cancelled(phi: Any, shape: PiecewiseLinear, variance: Array, powers: Array) -> float:
+    """Relative rounding of E[φ²] where φ is 0 around 0 and the signals hardly reach the kinks: large terms cancel."""
+    kinks = np.abs(np.asarray(shape.kinks) / phi.stretch)[:, None]
+    known = (variance > 0) & (powers > 0)
+    position = np.minimum(kinks / np.sqrt(variance[known]), 40.0)
+    bends = np.abs(phi.scale * phi.stretch * np.diff(shape.slopes))[:, None]
+    squares = (variance[known] + kinks**2) * special.ndtr(-position) * (1 + position**2 / 4)
+    ratio = (bends * np.sqrt(squares)).sum(axis=0) ** 2 / powers[known]
+    return 6 * _EPSILON * float(ratio[ratio > _LARGER].max(initial=0.0))
+
+
 def _positive(function: Callable[[float], float], x: Array) -> tuple[Array, float]:
-    """A positive function at every x, with a relative error bound; its logarithm is tabulated."""
+    """A positive function at every x, with a relative error bound.
+
+    The logarithm of f(x) or of f(x)/x is tabulated, whichever is smaller at the ends: its rounding counts.
+    """
     zero = x == 0
     values = np.empty_like(x)
     error = 0.0
     if not zero.all():
-        with np.errstate(divide="ignore"):
-            logarithm, error = tabulate(pointwise(lambda point: np.log(function(point))), x[~zero])
-        values[~zero] = np.exp(logarithm[0])
+        inside = x[~zero]
+        with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
+            ends = np.array([inside.min(), inside.max()])
+            found = np.array([function(float(point)) for point in ends])
+            divided = bool(np.abs(np.log(found / ends)).max() < np.abs(np.log(found)).max())
+            logarithm, error = tabulate(
+                pointwise(lambda point: np.log(function(point) / (point if divided else 1.0))), inside
+            )
+        values[~zero] = np.exp(logarithm[0]) * (inside if divided else 1.0)
         error = (error + _EPSILON / 2) * max(1.0, float(np.abs(logarithm).max()))  # the logarithm is rounded
+        error += _EPSILON if divided else 0.0
     if zero.any():
         values[zero] = function(0.0)
     return values, error

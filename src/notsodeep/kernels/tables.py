@@ -16,9 +16,9 @@ from notsodeep.gaussian import hermite_coefficients, hermite_table, moments
 from notsodeep.kernels.arc import Arc
 from notsodeep.kernels.closed import COS, ERF, GAUSSIAN, GELU, SIN
 from notsodeep.kernels.duals import ARC, EPSILON, NEAR, PIECES, SERIES
-from notsodeep.kernels.pieces import ORDERS, add_kink
+from notsodeep.kernels.pieces import MARGINS, ORDERS, add_kink
 from notsodeep.kernels.smooth import SMOOTH
-from notsodeep.kernels.tabulate import tabulate
+from notsodeep.kernels.tabulate import pointwise, tabulate
 
 __all__ = ["Dual", "dual", "on_slices", "significant_terms"]
 
@@ -31,6 +31,7 @@ _TINY = 1e-200  # smallest variance of rows that are not zero, there
 _LOSSY = (
     1e-12  # largest rounding of the terms of a piecewise-linear φ, relative to G, for which they are summed on slices
 )
+_RESOLVED = 1e-2  # smallest share of the terms' squares for which E[φ²] is summed from the orders kept
 _STRIPS = 40.0  # largest ratio of signal to strip half-width of a smooth φ for which integrals are affordable
 _CLOSED = {"erf": ERF, "sin": SIN, "cos": COS, "gaussian": GAUSSIAN, "gelu": GELU}
 
@@ -45,6 +46,9 @@ class Dual:
         How fast Ġ can change: with the angle arccos ρ (kinks), and relatively with ρ (series).
     series : Series, optional
         For the type SERIES.
+    bends : tuple of arrays
+        For the series of a kinked φ: how fast Ġ changes with the angle for two samples is at most the product of their
+        numbers; one array per group.
     """
 
     type: int
@@ -53,6 +57,7 @@ class Dual:
     limits: tuple[float, float]
     series: Series | None = None
     replaceable: bool = False  # by a closed form, which a call without `on_slices` would choose
+    bends: tuple[Array, ...] = ()
 
     @property
     def terms(self) -> int:
@@ -88,7 +93,7 @@ class Series:
     def truncation(self, correlation: float) -> tuple[float, float]:
         """Errors of G and of Ġ while |ρ| ≤ `correlation`, relative to their values at ρ = 1."""
         fading = correlation ** (self.terms - 1)
-        return self.missing * fading, self.missing_slope / self.order * fading
+        return self.missing * fading, self.missing_slope / max(self.order, 1e-300) * fading
 
 
 def dual(phi: Activation, *variances: Array, single: bool = False) -> Dual:
@@ -138,9 +143,12 @@ def _arc(phi: Activation, shape: PiecewiseLinear, variances: tuple[Array, ...]) 
 
 def _closed(phi: Activation, name: str, variances: tuple[Array, ...]) -> Dual:
     constants = np.array([phi.scale, phi.stretch, phi.shift**2, phi.shift])
-    base = Activation(Smooth(name), phi.scale, phi.stretch)
-    means = [[moments(base, math.sqrt(x)).mean if x else base(0.0) for x in q.tolist()] for q in variances]
-    return Dual(_CLOSED[name], constants, tuple(-phi.shift * np.array([mean]) for mean in means), (0.0, 0.0))
+    tables = tuple(np.zeros((1, q.size)) for q in variances)
+    if phi.shift:
+        base = Activation(Smooth(name), phi.scale, phi.stretch)
+        means = [[moments(base, math.sqrt(x)).mean if x else base(0.0) for x in q.tolist()] for q in variances]
+        tables = tuple(-phi.shift * np.array([mean]) for mean in means)
+    return Dual(_CLOSED[name], constants, tables, (0.0, 0.0))
 
 
 def _piece_series(phi: Activation, shape: PiecewiseLinear, variances: tuple[Array, ...]) -> tuple[Dual, Dual] | None:
@@ -152,11 +160,12 @@ def _piece_series(phi: Activation, shape: PiecewiseLinear, variances: tuple[Arra
         return None
     # what is left out: by Cauchy and Schwarz at most |ρ|ᵏ√(G_ii G_jj) of G and |ρ|ᵏ⁻¹√(Ġ_ii Ġ_jj) of Ġ, k = terms
     series = Series(terms, np.empty(0), 1.0, 1.0, 1.0, math.sqrt(lost * EPSILON), 1e-16 ** (1 / (terms - 1)))
-    orders = tuple(table[height:] for table in whole.tables)
-    found = Dual(SERIES, np.empty(0), orders, whole.limits, series, replaceable=True)
+    orders = tuple(table[height : height + terms] for table in whole.tables)
+    bends = tuple(table[-1] for table in whole.tables)
+    found = Dual(SERIES, np.empty(0), orders, whole.limits, series, replaceable=True, bends=bends)
     if shape.homogeneous:
         return found, _arc(phi, shape, variances)
-    tables = tuple(np.concatenate([table[:height], table[-ORDERS:]]) for table in whole.tables)
+    tables = tuple(np.concatenate([table[:height], table[-ORDERS - MARGINS :]]) for table in whole.tables)
     return found, replace(whole, tables=tables)
 
 
@@ -168,11 +177,11 @@ def _pieces(phi: Activation, shape: PiecewiseLinear, variances: tuple[Array, ...
     distances = signs * kinks
     constants = np.concatenate([[-phi.shift, slopes[origin], kinks.size], distances, np.diff(slopes), signs])
     bends = np.abs(np.diff(slopes))
-    tables, worst, steepest, density_of_kinks = [], 0.0, 0.0, 0.0
+    tables, worst, steepest = [], 0.0, 0.0
     for q in variances:
         root = np.sqrt(q)
-        table = np.zeros((3 * kinks.size + orders, q.size))
-        falling = table[3 * kinks.size :]  # …, a_1, a_0
+        table = np.zeros((3 * kinks.size + orders + MARGINS, q.size))
+        falling = table[3 * kinks.size : -MARGINS]  # …, a_1, a_0
         falling[-1], falling[-2] = -phi.shift, slopes[origin] * root
         # terms of G and Ġ are at most of size m_i m_j; e^{−(h²+k²)/4} is above every bivariate density of h and k
         terms, slope_terms, fall = abs(phi.shift) + abs(slopes[origin]) * root, abs(slopes[origin]), np.zeros(q.size)
@@ -188,17 +197,24 @@ def _pieces(phi: Activation, shape: PiecewiseLinear, variances: tuple[Array, ...
             falling[-1] += bend * table[3 * a + 2]
             falling[-2] += bend * sign * root * above
             add_kink(falling, position, bend * density, sign)
-            terms = terms + bends[a] * np.sqrt((q + distance**2) * above)
-            slope_terms = slope_terms + bends[a] * np.sqrt(above)
+            rounded = above * (1 + position**2 / 4)  # rounding of p changes e^{−p²/2} by p² times as much
+            terms = terms + bends[a] * np.sqrt((q + distance**2) * rounded)
+            slope_terms = slope_terms + bends[a] * np.sqrt(rounded)
             fall += bends[a] * np.exp(-(position**2) / 4)
         tables.append(table)
         power: Array = np.einsum("kn,kn->n", falling, falling)
-        ratio = np.divide(terms**2, power, out=np.zeros_like(q), where=power > 0)
-        worst, steepest = max(worst, float(ratio.max())), max(steepest, float(np.max(slope_terms)))
-        density_of_kinks = max(density_of_kinks, float(fall.max()))
-    # rounding of G where terms larger than it cancel, relative to √(G_ii G_jj), and of Ġ
-    constants = np.append(constants, [6 * EPSILON * max(worst, 1.0), 6 * EPSILON * steepest**2, NEAR])
-    return Dual(PIECES, constants, tuple(tables), (density_of_kinks**2 / (2 * math.pi), 0.0))
+        few = (power < _RESOLVED * terms**2) & (q > 0)  # kinks far outside: most of φ² is in the orders left out
+        if few.any():
+            found, _ = tabulate(
+                pointwise(lambda x: np.log(max(moments(phi, math.sqrt(x)).power, 1e-300))), q[few], 1e-3
+            )
+            power[few] = np.exp(found[0])
+        ratio = np.divide(terms, np.sqrt(power), out=np.zeros_like(q), where=power > 0)
+        table[-3], table[-2], table[-1] = np.maximum(ratio, 1.0), slope_terms, fall / math.sqrt(2 * math.pi)
+        worst, steepest = max(worst, float(table[-3].max())), max(steepest, float(table[-2].max()))
+    # rounding of G where terms larger than it cancel, relative to √(G_ii G_jj), and of Ġ: of the worst pair
+    constants = np.append(constants, [6 * EPSILON * worst**2, 6 * EPSILON * steepest**2, NEAR])
+    return Dual(PIECES, constants, tuple(tables), (1.0, 0.0))
 
 
 @lru_cache(maxsize=64)
