@@ -300,7 +300,7 @@ def _cancelled(phi: Any, shape: PiecewiseLinear, variance: Array, powers: Array)
     bends = np.abs(phi.scale * phi.stretch * np.diff(shape.slopes))[:, None]
     squares = (variance[known] + kinks**2) * special.ndtr(-position) * (1 + position**2 / 4)
     ratio = (bends * np.sqrt(squares)).sum(axis=0) ** 2 / powers[known]
-    return 6 * _EPSILON * float(ratio[ratio > _LARGER].max(initial=0.0))
+    return 6 * _EPSILON * float(ratio[(ratio > _LARGER) & (position.min(axis=0) > 1)].max(initial=0.0))
 
 
 def _positive(function: Callable[[float], float], x: Array) -> tuple[Array, float]:
