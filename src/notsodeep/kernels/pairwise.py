@@ -39,7 +39,7 @@ _TINY = {"float32": 1e-36, "float64": 1e-300}  # variances below: 1/√(q_i q_j)
 _ACCEPTED, _ACCEPTED_FOR_MANY, _ACCEPTED_SINGLE = 5e-13, 1e-10, 1e-4
 # the largest norm of ordinary rows, and their largest error, that of the diagonal included
 _ORDINARY, _ACCEPTED_ORDINARY = 3.1, 1e-12
-_MANY = 2048  # pairs
+_MANY, _MANY_ORDINARY = 2048, 20_000  # pairs
 
 
 @dataclass(frozen=True)
@@ -358,10 +358,13 @@ def _accepted(samples: tuple[Samples, Samples], added: float) -> float:
     """The largest error for which series on row slices are preferred to pairs one by one; `added`: of the diagonal."""
     if samples[0].rows.dtype == np.float32:
         return _ACCEPTED_SINGLE
-    if len(samples[0]) * len(samples[1]) < _MANY:
+    pairs = len(samples[0]) * len(samples[1])
+    if pairs < _MANY:
         return _ACCEPTED
     ordinary = max(float((sample.factor * sample.norm).max()) for sample in samples) <= _ORDINARY
-    return max(_ACCEPTED_ORDINARY - added, 0.6 * _ACCEPTED_ORDINARY) if ordinary else _ACCEPTED_FOR_MANY
+    if ordinary and pairs < _MANY_ORDINARY:
+        return max(_ACCEPTED_ORDINARY - added, 0.6 * _ACCEPTED_ORDINARY)
+    return _ACCEPTED_FOR_MANY
 
 
 def _passed_on(recurrent: float, levels: Sequence[Levels], k: int) -> Array:

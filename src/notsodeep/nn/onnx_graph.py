@@ -24,6 +24,7 @@ __all__ = ["export_onnx"]
 
 _OPSETS = (13, 22)
 _ELEMENTS = {"float32": 1, "float64": 11}  # numbers of ONNX for the element types
+_INT64 = 7
 
 
 def export_onnx(
@@ -139,6 +140,10 @@ class Graph:
                 values[node] = self._module(traced.get_submodule(node.target), values[node.args[0]])
             elif node.op == "call_function":
                 values[node] = self._function(node.target, node.args, node.kwargs, values)
+            elif node.op == "get_attr":
+                values[node] = self.constant(operator.attrgetter(node.target)(traced).detach().cpu().numpy())
+            elif node.op == "call_method" and node.target == "long":
+                values[node] = self.add("Cast", values[node.args[0]], to=_INT64)
             elif node.op == "output":
                 self.add("Identity", values[node.args[0]], output="y")
             else:
@@ -176,8 +181,15 @@ class Graph:
         smooth = {torch.erf: "erf", torch.sin: "sin", torch.cos: "cos", torch.atan: "arctan", torch.relu: "relu"}
         if function is torch.linalg.vector_norm:
             return self.norm(values[args[0]])
-        if function is torch.exp:
-            return self.add("Exp", values[args[0]])
+        if function in (torch.exp, torch.floor):
+            return self.add({torch.exp: "Exp", torch.floor: "Floor"}[function], values[args[0]])
+        if function is torch.clamp:
+            return self.add("Clip", values[args[0]], self.constant(args[1]), self.constant(args[2]))
+        if function is torch.nn.functional.embedding:
+            return self.add("Gather", values[args[1]], values[args[0]])
+        if function is operator.getitem and len(args[1]) == 2 and args[1][0] is Ellipsis:  # one column
+            column = self.constant([args[1][1]], "int")
+            return self.add("Squeeze", self.add("Gather", values[args[0]], column, axis=-1), self.constant([-1], "int"))
         if function in smooth:
             value = values[args[0]]
             return self.add("Relu", value) if function is torch.relu else self._smooth(smooth[function], value)
@@ -212,7 +224,7 @@ class Graph:
         """Parabolas on short intervals, looked up by index, of which the outermost are lines without end."""
         where = self.affine(value, PER_UNIT, MIDDLE)
         piece = self.add("Floor", self.add("Clip", where, self.constant(0.0), self.constant(float(LAST))))
-        index, y = self.add("Cast", piece, to=7), self.add("Sub", where, piece)  # 7: int64
+        index, y = self.add("Cast", piece, to=_INT64), self.add("Sub", where, piece)
         c0, c1, c2 = (self.add("Gather", self.constant(column), index) for column in parabolas(shape).T)
         return self.add("Add", self.add("Mul", self.add("Add", self.add("Mul", c2, y), c1), y), c0)
 
