@@ -279,7 +279,7 @@ def _powers(phi: Any, variance: Array) -> tuple[Array, Array, float]:
 
     powers, first = _positive(power, variance)
     slopes, second = _positive(slope_power, variance)
-    if isinstance(phi.shape, PiecewiseLinear):
+    if isinstance(phi.shape, PiecewiseLinear) and phi.shape.kinks:
         first += _cancelled(phi, phi.shape, variance, powers)
     if isinstance(phi.shape, Custom):
         first += _QUADRATURE

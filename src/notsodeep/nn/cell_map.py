@@ -17,7 +17,7 @@ from torch.utils import _pytree as tree
 from notsodeep.checks import InputError
 from notsodeep.nn.implicit import transformed
 
-__all__ = ["CellMap", "Division", "Form", "Graph", "State", "check_state", "zeros"]
+__all__ = ["CellMap", "Division", "Form", "Recorded", "State", "check_state", "zeros"]
 
 State: TypeAlias = Tensor | tuple[Tensor, ...]
 
@@ -63,7 +63,7 @@ class Form:
 
 
 @dataclass(frozen=True)
-class Graph:
+class Recorded:
     """One evaluation of f with its graph; the state's tensors are leaves."""
 
     state: Tensor
@@ -108,7 +108,7 @@ class CellMap:
     division: Division
     linear: tuple[Tensor, Tensor, Tensor] | None = None
     keeps: bool = False  # the graph of the evaluation that is expected to be the last
-    kept: Graph | None = None
+    kept: Recorded | None = None
     leaving: float = 1.0  # residuals are measured again on the whole batch
     enough: float = 0.3
 
@@ -132,12 +132,12 @@ class CellMap:
         self.kept = self.graph(state)
         return self.kept.image.detach(), state
 
-    def graph(self, state: Tensor) -> Graph:
+    def graph(self, state: Tensor) -> Recorded:
         parts = self.form.unpacked(state.detach())
         for one in (parts,) if isinstance(parts, Tensor) else parts:
             one.requires_grad_()
         with torch.enable_grad():
-            return Graph(state, parts, self.image(state, parts), self.form)
+            return Recorded(state, parts, self.image(state, parts), self.form)
 
     def jvp(self, point: Tensor, direction: Tensor) -> Tensor:
         """f' · direction, as the derivative of u ↦ (f')ᵀu; its graph is reused for all directions at a point."""

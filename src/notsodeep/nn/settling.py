@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.utils import _pytree as tree
 
 from notsodeep.checks import InputError
-from notsodeep.nn.cell_map import CellMap, Division, Form, Graph, State
+from notsodeep.nn.cell_map import CellMap, Division, Form, Recorded, State
 from notsodeep.nn.fixed_point import (
     FixedPoint,
     FixedPointMap,
@@ -140,7 +140,7 @@ class _Attach(torch.autograd.Function):
     def forward(
         ctx: Any,
         cell: CellMap,
-        kept: Graph | None,
+        kept: Recorded | None,
         report: SolveReport,
         options: SolveOptions,
         state: Tensor,
@@ -181,7 +181,7 @@ class _AdjointMap:
     leaving = 2.0  # a new graph of the remaining rows, and residuals of the whole batch
     enough = 0.3
 
-    def __init__(self, cell: CellMap, graph: Graph, gradient: Tensor) -> None:
+    def __init__(self, cell: CellMap, graph: Recorded, gradient: Tensor) -> None:
         self.cell, self.graph, self.gradient = cell, graph, gradient
 
     def evaluate(
