@@ -44,6 +44,7 @@ NAMED = {
 FUNCTIONS = KNOWN | NAMED
 OPERATORS = frozenset("=<>+−/·×≤≥≈∈→↦~±∝≪≫←⊕∪≠∗")
 AROUND = "()[],.;:?!*"
+PRODUCT = re.compile(r"[A-Z]{2,3}|[UVW][hxyz]|cx|df|dt|nk|tt|ps|gA|zI")  # of matrices and vectors, not a word
 QUIET = {"a", "A", "I", "C", "e", "i", "s"}  # single letters that are words of a sentence
 LETTER = rf"[A-Za-z{GREEK}]"
 WORD = r"[A-Za-z]{2,}"
@@ -55,9 +56,10 @@ WEAK = re.compile(  # what may belong to one
 )
 CLOSED = re.compile(r"[-\d.A-Za-z()\[\],|'*…" + "".join(OPERATORS) + r"]+")
 NOT_CLOSED = re.compile(
-    r"I/O|[A-Za-z]+-[A-Za-z]+|\d+(\.\d+)?e-?\d+|[A-Za-z]{2,}|[a-z](\.[a-z])+|\d+[a-zA-Z]+|[A-Za-z]{2,}\d+|[A-Z]\d+"
+    r"I/O|[A-Za-z]+-[A-Za-z]+|\d+(\.\d+)?e[-+]?\d+|[A-Za-z]{2,}|[a-z](\.[a-z])+|\d+[a-zA-Z]+|[A-Za-z]{2,}\d+|[A-Z]\d+"
     r"|[A-Z]+-\w+|.*[A-Za-z]{2}/.*|.*/[A-Za-z]{2}.*|.*('s|n't)"
 )
+ROLE = re.compile(r":(?:func|meth|class|mod|attr|data|exc):(`)~?")  # of docstrings; a page shows the name alone
 SPARED = re.compile(  # code, TeX, links, HTML, citations, attributes
     r"(`+.*?`+|\$\$.*?\$\$|(?<![\w$])\$(?!\s)[^$\n]*?(?<!\s)\$(?![\w$])|\\\(.*?\\\)|!?\[[^\]]*\]\([^)]*\)|<!--.*?-->"
     r"|</?[a-zA-Z][^>]*>|\[(?:Ling|FK|Gu|Schoenberg|Simon)[^\]]*\]|https?://\S+|\x02[^\x03]*\x03|\{[^}]*[:#][^}]*\})",
@@ -149,7 +151,7 @@ RULES: list[tuple[re.Pattern[str], Any]] = [
     (re.compile(r"E(?=[\[‖])"), lambda m: r"\mathbb{E}"),
     (re.compile("∈ R"), lambda m: r"\in \mathbb{R}"),
     (re.compile(rf"({LETTER})([{''.join(ACCENTS)}])"), lambda m: rf"\{ACCENTS[m[2]]}{{{m[1]}}}"),
-    (re.compile(rf"({LETTER})(\d+)(?![\d.])"), lambda m: f"{m[1]}_{{{m[2]}}}"),
+    (re.compile(rf"({LETTER})(\d+)(?!\d|\.\d)"), lambda m: f"{m[1]}_{{{m[2]}}}"),
     (re.compile(rf"Σ(?=_|\s+[\w(√‖{GREEK}])"), lambda m: r"\sum "),
     (re.compile(rf"Π(?=_|\s+[\w(√‖{GREEK}])"), lambda m: r"\prod "),
     (re.compile(rf"(?<={LETTER})\*([{''.join(RAISED)}]*)"), lambda m: "^{*" + "".join(RAISED[x] for x in m[1]) + "}"),
@@ -191,7 +193,7 @@ def _named(phrase: str, before: str, after: str) -> str:
         return rf"\{phrase} "
     if phrase in NAMED:
         return rf"\operatorname{{{phrase}}}"
-    if (len(phrase) <= 3 and phrase.isupper()) or phrase in ("tt", "ps", "gA", "zI"):  # products of matrices
+    if PRODUCT.fullmatch(phrase):
         return phrase
     left = "~" if before.endswith(" ") and before.rstrip()[-1:] not in (*OPERATORS, ",", "") else ""
     right = "~" if re.match(r" [^\s=+−·/,.)]", after) else ""
@@ -267,7 +269,7 @@ def _kind(word: str) -> str:
         return "sure" if not words or set("/·‖(") & set(bare) or re.search(rf"\w[{''.join(RAISED)}]", plain) else ""
     if WEAK.fullmatch(bare):
         return "weak"
-    if re.fullmatch(r"[a-z]\d", bare):
+    if re.fullmatch(r"[a-z]\d|[UVW][hxyz]", bare):
         return "sure"
     words = [one for one in re.findall(WORD, bare) if one not in FUNCTIONS]
     if words or not CLOSED.fullmatch(bare) or NOT_CLOSED.fullmatch(bare) or not re.search("[A-Za-z]", bare):
@@ -341,6 +343,7 @@ class PlainMathematics(Preprocessor):
     """Runs after fenced code has been put aside."""
 
     def run(self, lines: list[str]) -> list[str]:
+        lines = [ROLE.sub(r"\1", line) for line in lines]
         done: list[str] = []
         paragraph: list[str] = []
         k = 0

@@ -90,16 +90,25 @@ cluster; bind a local one to the loopback interface, `LocalCluster(host="127.0.0
 dashboard_address="127.0.0.1:0")`.
 """
 
+COSTS = {
+    "kernel into a store": r"\tfrac{N(N-1)}{2}\,\text{compute} + N\,\text{diagonal} + \tfrac{N(N+1)}{2}\,\text{write}",
+    "product with {columns} columns": r"\tfrac{N(N-1)}{2}\,(\text{compute} + \text{multiply})"
+    r" + N\,(\text{diagonal} + \tfrac12\,\text{multiply})",
+    "Cholesky on disk": r"\text{kernel} + \tfrac{N^3-N}{6}\,(\text{update} + \text{read})"
+    r" + \tfrac{N(N-1)}{2}\,\text{solve}",
+}
+
 MODEL = """
 ## The model
 
-With N = n / tile, and the seconds a thread needs for a tile while all others of the machine do the same, as measured:
+There are N rows of tiles, n = N · tile. The words in the formulas are the seconds that a thread needs for one tile
+while all others of the machine do the same, as measured; the sum is divided by the number of threads.
 
-    kernel into a store    N(N−1)/2 · compute + N · diagonal + N(N+1)/2 · write
-    product                N(N−1)/2 · (compute + multiply) + N · (diagonal + multiply/2)     {columns} columns
-    Cholesky on disk       kernel + (N³−N)/6 · (update + read) + N(N−1)/2 · solve
+| job | seconds |
+|:--|:--|
+{costs}
 
-divided by the number of threads. A store has n²/2 entries, its factor as many; a worker receives n·p entries once, and
+A store has n²/2 entries, its factor as many; a worker receives n·p entries once, and
 a product moves two vectors for each tile.
 """
 
@@ -110,7 +119,8 @@ def render(results: Mapping[str, Mapping[str, Any]]) -> str:
     model = results.get("scaling_model_against_measured")
     if model is None:
         return page + "\n## The model\n\nNot measured yet; `notsodeep bench scale` does.\n"
-    page += MODEL.format(**model)
+    costs = "\n".join(f"| {job.format(**model)} | ${cost}$ |" for job, cost in COSTS.items())
+    page += MODEL.format(costs=costs)
     rates = [
         {
             "dtype": dtype,

@@ -27,6 +27,9 @@ def test_its_examples() -> None:
         ("x⁽ˡ⁻¹⁾", "x^{(l-1)}"),
         ("|x|log|y|", r"\lvert x\rvert \log \lvert y\rvert"),
         ("f₋ᵢ", "f_{-i}"),
+        ("τ0.", "τ_{0}."),
+        ("x1.5", "x1.5"),
+        ("φ(cx) dt/nk", "φ(cx) dt/nk"),
         ("n = 20 000", r"n = 20\,000"),
         ("λ_max(K)", r"λ_{\mathrm{max}}(K)"),
         ("z_0 at the end", r"z_{0} ~\text{at the end}"),
@@ -39,10 +42,11 @@ def test_tex(plain: str, expected: str) -> None:
 @pytest.mark.parametrize(
     "sentence",
     [
-        "This is a sentence, e.g. one with an I/O error, 1e-12 and 3 words.",
+        "This is a sentence, e.g. one with an I/O error, 1e-12, 1e+05 and 3 words.",
         "Python 3.11 or newer, make and a C compiler; it doesn't matter, and/or CRC-32C with SHA-256.",
         "See [Ling24, Eq. (7)] by J. B. Simon and `code with σ_a²` and [a link](σ.md).",
         "At most 1000 MB, 1.04× and 95 % of float32 on x86-64, well-posed, leave-one-out.",
+        "By default it is In order. My Data: Is it so? By what.",
     ],
 )
 def test_sentences_stay(sentence: str) -> None:
@@ -57,6 +61,7 @@ def test_sentences_stay(sentence: str) -> None:
         ("(τ0 = 1)", r"(\(τ_{0} = 1\))"),
         ("| c1 | largest ‖Y − (K + ridge W⁻¹)α‖/‖Y‖ |", r"| \(c_{1}\) |"),
         ("**φ odd** or *ξ*", r"**\(φ\) odd** or *\(ξ\)*"),
+        ("the cell is h = φ(Wh + Ux + b), plain", r"\(h = φ(Wh + Ux + b),\)"),
         ("a = c = 1 and b", r"\(a = c = 1\)"),
     ],
 )
@@ -73,4 +78,5 @@ def test_blocks() -> None:
         in shown
     )
     assert "\n    pip install x\n" in shown
+    assert PlainMathematics().run(["See :func:`match` and :class:`~a.b`."]) == ["See `match` and `a.b`."]
     assert "\n    more \\(τ\\)\n" in shown
