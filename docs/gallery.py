@@ -79,15 +79,16 @@ def _entry(record: dict[str, Any], has_figure: bool) -> str:
         f"- **The claim** {record['claim']}. **Printed numbers:** {record['numbers']}.",
         "",
     ]
-    if record["checks"]:
-        lines += [f"| | | {claimed_by} | here | | why, if not |", "|:--|:--|:--|:--|:--|:--|"]
-        for check in record["checks"]:
-            kind = check.get("kind", "claim")
-            answer = "cannot tell" if check["agrees"] is None else ANSWERS[kind][check["agrees"]]
-            why = "" if check["agrees"] and kind == "claim" else check["why"]
-            cells = (kind, check["what"], check["paper"], check["measured"], answer, why)
-            lines += ["| " + " | ".join(_cell(cell) for cell in cells) + " |"]
-        lines += [""]
+    for kind, what in (("claim", "the claim"), ("number", "printed number")):
+        checks = [check for check in record["checks"] if check.get("kind", "claim") == kind]
+        rows = [(one["what"], one["paper"], one["measured"], _answer(one), _why(one)) for one in checks]
+        head = (what, claimed_by, "here", "", "why, if not")
+        if not any(row[-1] for row in rows):  # a narrow screen has no room for an empty column
+            head, rows = head[:-1], [row[:-1] for row in rows]
+        if rows:
+            lines += [f"| {' | '.join(head)} |", "|:--" * len(head) + "|"]
+            lines += ["| " + " | ".join(_cell(cell) for cell in row) + " |" for row in rows]
+            lines += [""]
     if record.get("assumptions"):
         chosen = "What was chosen:" if claimed_by == "theory" else "What the paper leaves open, and what was chosen:"
         lines += [chosen, "", *(f"- {text}" for text in record["assumptions"]), ""]
@@ -97,6 +98,16 @@ def _entry(record: dict[str, Any], has_figure: bool) -> str:
         command = f"notsodeep reproduce {name}{' --quick' if record['quick'] else ''}"
         lines += [f"*{counted}; again with* `{command}`", ""]
     return "\n".join(lines)
+
+
+def _answer(check: dict[str, Any]) -> str:
+    if check["agrees"] is None:
+        return "cannot tell"
+    return f"{'✓' if check['agrees'] else '✗'} {ANSWERS[check.get('kind', 'claim')][check['agrees']]}"
+
+
+def _why(check: dict[str, Any]) -> str:
+    return "" if check["agrees"] and check.get("kind", "claim") == "claim" else check["why"]
 
 
 def _missing(record: dict[str, Any]) -> int:

@@ -327,7 +327,7 @@ def explorer() -> None:
     threading.Thread(target=serve, kwargs={"tell": found.append}, daemon=True).start()
     wait(lambda: found)
     with tempfile.TemporaryDirectory() as profile, open_browser(Path(profile)) as browser:
-        browser.set_window_size(1280, 1560)
+        browser.set_window_size(1280, 1290)
         browser.get(found[0])
         wait(lambda: browser.execute_script("return document.documentElement.dataset.network"))
         browser.find_element("id", "design").click()

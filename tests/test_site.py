@@ -76,7 +76,7 @@ def test_pages_fit_a_phone(browser: Any) -> None:
     browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", phone)
     try:
         wide = []
-        for name in ("index", *WITH_FORMULAS):
+        for name in names():
             browser.get((SITE / f"{name}.html").as_uri())
             wide += [name] if browser.execute_script(WIDER) > 0 else []
         assert wide == []
