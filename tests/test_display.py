@@ -14,7 +14,7 @@ from notsodeep import data, display
 from notsodeep.kernels import MatrixBlocks
 from notsodeep.solvers import solve
 
-TAGS = {"div", "b", "i", "sub", "table", "tr", "td", "th", "svg", "path", "polyline"}
+TAGS = {"div", "b", "i", "sub", "sup", "table", "tr", "td", "th", "svg", "path", "polyline"}
 
 
 class Checked(HTMLParser):
@@ -70,7 +70,10 @@ OBJECTS = {
     "match": (lambda: nsd.match(DEQ, tau0=1.0), ("exact in all four numbers", "c1", "target", "0.210526316")),
     "missed": (lambda: nsd.match(DEQ, tau0=1.0, depth=1), ("✗", "misses")),
     "one layer": (lambda: nsd.match(nsd.DEQ("erf", 0.2, 0.8), tau0=1.0, on="sphere"), ("exact on the sphere", "sup")),
-    "coefficients": (lambda: nsd.coefficients(DEQ, tau0=1.0), ("alpha1", "DEQCoefficients")),
+    "coefficients": (
+        lambda: nsd.coefficients(DEQ, tau0=1.0),
+        ("alpha1, α1", "tau, τ*", "gamma2, γ²", "DEQCoefficients"),
+    ),
     "four numbers": (lambda: nsd.coefficients(DEQ, tau0=1.0).weights("ck"), ("c1", "class means")),
     "spectrum": (lambda: nsd.spectrum(DEQ, MIXTURE, n=120), ("bulk", "outliers")),
     "mixture": (lambda: MIXTURE, ("proportion", "p = 60")),

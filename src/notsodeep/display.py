@@ -8,13 +8,24 @@ from collections.abc import Iterable, Sequence
 
 from notsodeep.text import printable
 
-__all__ = ["card", "curve", "escaped", "mathematics"]
+__all__ = ["card", "curve", "escaped", "indexed", "mathematics", "typeset"]
 
 _FAINT = "opacity:.65"
 _LINE = "border-bottom:1px solid rgba(128,128,128,.3)"
 _GOOD, _BAD = ("✓", "#2e9e5b"), ("✗", "#d9534f")
 _MOST_ROWS = 24
-_SYMBOL = re.compile(r"(?<![\w.])([A-Za-zα-ωΑ-Ω])_(\{[^{}]*\}|\w+|\*)")
+_NUMBER, _WHOLE = re.compile(r"[-+≤≈ ]*\d[\d.]*(e[-+]\d+)?( ?[%×]| m?s)?"), ";white-space:nowrap"
+_SYMBOL = re.compile(  # a letter and its index; a power
+    r"(?<![A-Za-z_.])([A-Za-zα-ωΑ-Ω][\u0300-\u036f]?)_(\{[^{}]*\}|[A-Za-z0-9]+|\*)"
+    r"|(?<![\w.])([α-ωΑ-Ωc])([0-3])(?![\w.])"
+    r"|(?<=[\w)\]}])\^(\{[^{}]*\}|[−-]?\d+(?:/\d+)?|[A-Za-z0-9]+)"
+)
+_PIECE = re.compile(  # numbers, names of functions, letters with an index or without
+    r"\d[\d.]*(?:e[-+]?\d+)?"
+    r"|(?P<indexed>[A-Za-zα-ωΑ-Ω])(?:_(?P<index>\{[^{}]*\}|[A-Za-z0-9]+|\*)|(?P<digit>\d))"
+    r"|[A-Za-z_]{2,}\w*"
+    r"|(?P<letter>[A-Za-zα-ωΑ-Ω])"
+)
 
 
 def escaped(value: object) -> str:
@@ -29,18 +40,57 @@ def escaped(value: object) -> str:
 
 
 def mathematics(text: str) -> str:
-    """A formula in plain text, escaped, with its indices lowered.
+    """A sentence or a formula in plain text, escaped, with its indices lowered and its powers raised.
 
     Examples
     --------
     >>> mathematics("4 σ_a² L² < 1")
     '4 <i>σ</i><sub>a</sub>² L² &lt; 1'
-    >>> mathematics("K_{ij}")
-    '<i>K</i><sub>ij</sub>'
+    >>> mathematics("K_{ij}, c1, λ0^{3/2}")
+    '<i>K</i><sub>ij</sub>, <i>c</i><sub>1</sub>, <i>λ</i><sub>0</sub><sup>3/2</sup>'
     """
-    return _SYMBOL.sub(
-        lambda m: f"<i>{m[1]}</i><sub>{m[2].strip('{}').rstrip('²')}</sub>{'²' * m[2].endswith('²')}", escaped(text)
-    )
+    return indexed(escaped(text))
+
+
+def indexed(markup: str) -> str:
+    """Indices and powers in text that is escaped already.
+
+    Examples
+    --------
+    >>> indexed("b_k &ge; 0")
+    '<i>b</i><sub>k</sub> &ge; 0'
+    """
+
+    def replaced(found: re.Match[str]) -> str:
+        letter, index, symbol, digit, power = found.groups()
+        if power:
+            return f"<sup>{power.strip('{}')}</sup>"
+        return f"<i>{letter or symbol}</i><sub>{(index or digit).strip('{}')}</sub>"
+
+    return _SYMBOL.sub(replaced, markup)
+
+
+def typeset(text: str) -> str:
+    """One line of mathematics: letters slanted, indices lowered, functions and numbers upright.
+
+    Examples
+    --------
+    >>> typeset("z* = φ(σ_a A z*)")
+    '<i>z</i>* = <i>φ</i>(<i>σ</i><sub>a</sub> <i>A</i> <i>z</i>*)'
+    >>> typeset("σ1(x) = leaky_relu(x; b=1e-05) - 2")
+    '<i>σ</i><sub>1</sub>(<i>x</i>) = leaky_relu(<i>x</i>; <i>b</i>=1e-05) − 2'
+    """
+
+    def piece(found: re.Match[str]) -> str:
+        if found["indexed"]:
+            return f"<i>{found['indexed']}</i><sub>{(found['index'] or found['digit']).strip('{}')}</sub>"
+        return f"<i>{found[0]}</i>" if found["letter"] else found[0]
+
+    text, done, at = printable(text).replace(" - ", " − "), [], 0
+    for found in _PIECE.finditer(text):
+        done += [html.escape(text[at : found.start()]), piece(found)]
+        at = found.end()
+    return "".join([*done, html.escape(text[at:])])
 
 
 def card(
@@ -65,7 +115,7 @@ def card(
         sign, colour = _GOOD if verdict[0] else _BAD
         parts[0] += f' &nbsp;<b style="color:{colour}">{sign}</b> {mathematics(verdict[1])}'
     if formula:
-        parts.append(f'<div style="font-family:serif;font-size:1.1em;margin:.3em 0">{mathematics(formula)}</div>')
+        parts.append(f'<div style="font-family:serif;font-size:1.1em;margin:.3em 0">{typeset(formula)}</div>')
     lines = [tuple(row) for row in rows]
     if lines:
         shown = [_row(row) for row in lines[:_MOST_ROWS]]
@@ -107,7 +157,10 @@ def curve(x: Sequence[float], y: Sequence[float], marks: Sequence[float] = (), l
 def _row(cells: Sequence[object]) -> str:
     return (
         "<tr>"
-        + "".join(f'<td style="{_cell(k)}">{mathematics(str(one))}</td>' for k, one in enumerate(cells))
+        + "".join(
+            f'<td style="{_cell(k)}{_WHOLE if _NUMBER.fullmatch(str(one)) else ""}">{mathematics(str(one))}</td>'
+            for k, one in enumerate(cells)
+        )
         + "</tr>"
     )
 

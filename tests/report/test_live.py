@@ -41,7 +41,7 @@ def test_lines_and_error_bars(plt: Any) -> None:
     assert (line["line"]["dash"], line["line"]["color"], line["showlegend"]) == ("dash", "#123456", False)
     assert layout["xaxis"]["range"] == [0.5, 5]
     assert layout["yaxis"]["title"]["text"] == "error"
-    assert from_matplotlib(figure)[0].title == "Rate ‖G\u0304‖ n2"
+    assert from_matplotlib(figure)[0].title == "Rate ‖G\u0304‖ n^{2}"
 
 
 def test_logarithmic_axes_and_fixed_ticks(plt: Any) -> None:
@@ -96,7 +96,12 @@ def test_mathtext_becomes_letters(plt: Any) -> None:
     axis.plot(X, X)
     axis.set_title(r"$\|\Sigma-\bar{\Sigma}\|\,/\,\sigma_a^2$ \alpha")
     (plot,) = from_matplotlib(figure)
-    assert plot.title == "‖Σ-Σ̄‖\u2009/\u2009σa2 α"
+    assert plot.title == "‖Σ-Σ̄‖\u2009/\u2009σ_a^2 \\\\alpha"  # indices are left to the page
+    axis.set_title(r"$k(t) = \sum_k b_k t^k$ with $b_k \geq 0$, of [a](b_c)")
+    axis.set_xlabel(r"$\sum_k b_k$")
+    (plot,) = from_matplotlib(figure)
+    assert plot.title == r"k(t) = Σ_k b_k t^k with b_k ≥ 0, of \[a\](b\_c)"
+    assert plot.figure["layout"]["xaxis"]["title"]["text"] == "Σ<sub>k</sub> b<sub>k</sub>"
 
 
 def test_hollow_marks_keep_the_colour_of_their_edges_and_error_bars(plt: Any) -> None:

@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 from notsodeep import InputError
-from notsodeep.report.page import Code, Facts, Picture, Plot, Prose, Row, Section, Table, color, plain, render
+from notsodeep.report.page import Code, Facts, Formula, Picture, Plot, Prose, Row, Section, Table, color, plain, render
 from notsodeep.report.style import THEMES
 
 FIGURE = {"data": [{"type": "scatter", "x": [1, 2], "y": np.array([3.0, 4.0]), "line": {"color": color("implicit")}}]}
@@ -107,7 +107,20 @@ def test_marks_inside_marks() -> None:
     assert "and [h](i)</p>" in page
 
 
-@pytest.mark.parametrize("name", ["[x](https://a.org)", "`code`", "**loud**", "\\[x](y)", "back\\", "<b>&amp;</b>"])
+def test_formulas_are_typeset() -> None:
+    text = "Of **b_k ≥ 0**, t^k, K_{ij}, λ0^{3/2}, `a_b` and my_file.csv."
+    page = render("t", [Section("s", [Formula("z* = φ(σ_a A z*) / √m\n\nf(x) < 1"), Prose(text)])])
+    assert "<div><i>z</i>* = <i>φ</i>(<i>σ</i><sub>a</sub> <i>A</i> <i>z</i>*) / √<i>m</i></div>" in page
+    assert "<div><i>f</i>(<i>x</i>) &lt; 1</div>" in page
+    assert (
+        "<p>Of <strong><i>b</i><sub>k</sub> ≥ 0</strong>, t<sup>k</sup>, <i>K</i><sub>ij</sub>, "
+        "<i>λ</i><sub>0</sub><sup>3/2</sup>, <code>a_b</code> and my_file.csv.</p>"
+    ) in page
+
+
+@pytest.mark.parametrize(
+    "name", ["[x](https://a.org)", "`code`", "**loud**", "\\[x](y)", "back\\", "<b>&amp;</b>", "a_b x^2 c1"]
+)
 def test_text_from_elsewhere_stays_text(name: str) -> None:
     assert f"<p>on {escape(name)}.</p>" in render("t", [Section("s", [Prose(f"on {plain(name)}.")])])
 

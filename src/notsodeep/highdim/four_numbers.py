@@ -49,7 +49,10 @@ class _Table:
         return "\n".join(f"{name:<8} {value}" for name, value in self._rows())
 
     def _repr_html_(self) -> str:
-        return card(type(self).__name__, self._rows())
+        symbols = {"tau0": "τ_0", "gamma2": "γ²", "kappa2": "κ²", "lambda1": "λ_1", "recurrent": "σ_a²"}
+        symbols |= {f"{name}{k}": f"{letter}_{k}" for name, letter in (("alpha", "α"), ("beta", "β")) for k in "1234"}
+        symbols["tau"] = "τ*" if isinstance(self, DEQCoefficients) else "τ_L"
+        return card(type(self).__name__, [(f"{name}, {symbols[name]}", value) for name, value in self._rows()])
 
 
 @dataclass(frozen=True)

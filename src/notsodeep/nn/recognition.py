@@ -105,7 +105,7 @@ class ModuleMatch:
 
     def _repr_html_(self) -> str:
         rows = [
-            (one.name, f"{one.value:.4g}", f"{one.limit:.4g}", "yes" if one.holds else f"no: {one.meaning}")
+            (f"{one.meaning}: {one.name}", f"{one.value:.4g}", f"{one.limit:.4g}", "yes" if one.holds else "no")
             for one in self.assumptions
         ]
         verdict = (self.trustworthy, "all assumptions hold" if self.trustworthy else "an assumption fails")

@@ -146,7 +146,7 @@ def _draw_rate(axis: Any) -> None:
     axis.plot(margins, [corner.claimed for corner in corners], "s-", ms=4, color=COLORS["explicit"])
     axis.plot(margins, [corner.proved for corner in corners], "o-", ms=4, color=COLORS["theory"])
     axis.axvline(2, color=COLORS["theory"], lw=1, ls=":")  # 8 in the place of 4
-    axis.set(xlabel="λ0 / 4(c_w² + c_u²)‖X‖²", ylabel="decrease of the loss a step", ylim=(0, None))
+    axis.set(xlabel=r"$\lambda_0 / 4(c_w^2 + c_u^2)\|X\|^2$", ylabel="decrease of the loss a step", ylim=(0, None))
     axis.set_title("[Ling23] Eq. (9)\n4 for 8\nclaimed and proved", fontsize=10)
 
 

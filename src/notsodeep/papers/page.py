@@ -26,8 +26,8 @@ def page(records: Sequence[Mapping[str, Any]], entries: Sequence[Entry], out: Pa
     )
     if quick:
         text += "\n\n**These are quick runs with small sizes: they show that all works, and prove nothing.**"
-    rows = [(f"[{one['name']}](#{one['name']})", one["paper"], *_verdict(one), *_effort(one)) for one in records]
-    head = ("entry", "where", "the claim", "printed numbers", "finding", "trials", "their seconds")
+    rows = [(f"[{one['title']}](#{one['name']})", one["paper"], *_verdict(one), *_effort(one)) for one in records]
+    head = ("what", "where", "the claim", "printed numbers", "finding", "trials", "their seconds")
     lead: list[Part] = [Prose(text), Table(head, rows, numbers=False)]
     sections = [_section(record, entry, out) for record, entry in zip(records, entries, strict=True)]
     return render("The papers, redone", sections, lead)
@@ -44,36 +44,36 @@ def _effort(record: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def _section(record: Mapping[str, Any], entry: Entry, out: Path) -> Section:
-    name = record["name"]
-    head = f"{record['paper']}: {record['title']}"
+    name, title = record["name"], record["title"]
+    head = f"{record['paper']}, `{name}`"
     if "error" in record:
-        return Section(name, [Prose(f"**{head}**\n\nCould not run: {plain(record['error'])}")])
+        return Section(title, [Prose(f"{head}\n\nCould not run: {plain(record['error'])}")], name)
     claimed_by = record.get("claimed_by", "paper")
     parts: list[Part] = [
         Prose(
-            f"**{head}**\n\n**{claimed_by.capitalize()} says:** {record['paper_says']}.\n\n"
+            f"{head}\n\n**{claimed_by.capitalize()} says:** {record['paper_says']}.\n\n"
             f"**We measure:** {record['we_measure']}.\n\n**The claim** {record['claim']}. "
             f"**Printed numbers:** {record['numbers']}."
         ),
         *_figure(entry, out / name),
     ]
-    for kind, title in (("claim", "the claim"), ("number", "printed number")):
+    for kind, what in (("claim", "the claim"), ("number", "printed number")):
         checks = [one for one in record["checks"] if one["kind"] == kind]
         lines = [(one["what"], one["paper"], one["measured"], _answer(one), one["why"] or "–") for one in checks]
         if lines:
-            parts.append(Table((title, claimed_by, "here", "", "why, if not"), lines, numbers=False))
+            parts.append(Table((what, claimed_by, "here", "", "why, if not"), lines, numbers=False))
     if record["assumptions"]:
         rows = [(str(place), text) for place, text in enumerate(record["assumptions"], 1)]
         what = "what was chosen" if claimed_by == "theory" else "what the paper leaves open, and what was chosen"
         parts.append(Table(("", what), rows, numbers=False))
     links = ", ".join(f"[{file}]({name}/{file})" for file in (*record["files"], "verdict.json"))
     parts.append(Prose(f"Files: {links}"))
-    return Section(name, parts)
+    return Section(title, parts, name)
 
 
 def _answer(check: Mapping[str, Any]) -> str:
     """Whether a claim holds, or a number lies within our interval."""
-    words = {"claim": ("holds", "does not hold"), "number": ("within", "off")}[check["kind"]]
+    words = {"claim": ("✓ holds", "✗ does not hold"), "number": ("✓ within", "✗ off")}[check["kind"]]
     return "cannot tell" if check["agrees"] is None else words[not check["agrees"]]
 
 

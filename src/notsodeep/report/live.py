@@ -12,7 +12,7 @@ import numpy as np
 
 from notsodeep.checks import InputError
 from notsodeep.extras import need
-from notsodeep.report.page import Plot, color
+from notsodeep.report.page import Plot, color, plain
 from notsodeep.report.style import COLORS
 from notsodeep.text import printable
 
@@ -89,7 +89,7 @@ def _plot(axis: Any, height: int) -> Plot:
     alt = f"{title or 'Plot'}: {axis.get_ylabel() or 'values'} against {axis.get_xlabel() or 'position'}"
     names = ", ".join(dict.fromkeys(trace["name"] for trace in data if trace["showlegend"]))
     alt = _plain(alt + (f"; {names}" if names else ""))
-    return Plot({"data": data, "layout": layout}, title=_plain(title), **{"alt": alt, **words})
+    return Plot({"data": data, "layout": layout}, title=_title(title), **{"alt": alt, **words})
 
 
 def _axis(axis: Any, limits: tuple[float, float], scale: str, label: str) -> dict[str, Any]:
@@ -275,16 +275,31 @@ def _verbatim(text: str) -> str:
 def _html(text: str) -> str:
     """Convert the Mathtext that labels use: Greek letters, powers, indices, bars, norms, thin spaces."""
     text = escape(text, quote=False)
-    if "$" in text:
-        text = re.sub(r"\\([A-Za-z][a-z]+)", _greek, text).replace("\\,", "\u2009")
-    text = re.sub(r"\\bar\{(\w)\}|\\bar (\w)", lambda m: f"{m[1] or m[2]}\u0304", text).replace("\\|", "‖")
+    text = _signs(text) if "$" in text else text
     text = re.sub(r"\^\{([^}]*)\}|\^(\w)", lambda m: f"<sup>{m[1] or m[2]}</sup>", text) if "$" in text else text
     text = re.sub(r"_\{([^}]*)\}|_(\w)", lambda m: f"<sub>{m[1] or m[2]}</sub>", text) if "$" in text else text
     return text.replace("$", "").replace("\\", "").replace("\n", "<br>")
 
 
+def _signs(text: str) -> str:
+    """Mathtext with letters and signs instead of commands; indices and powers remain."""
+    text = re.sub(r"\\([A-Za-z][a-z]+)", _greek, text).replace("\\,", "\u2009")
+    return re.sub(r"\\bar\{(\w)\}|\\bar (\w)", lambda m: f"{m[1] or m[2]}\u0304", text).replace("\\|", "‖")
+
+
+def _title(text: str) -> str:
+    """Markup of the page, which typesets indices and powers itself."""
+    parts = re.split(r"(?<!\\)\$", text.replace("\n", " "))
+    return "".join(_signs(part) if k % 2 else plain(part.replace("\\$", "$")) for k, part in enumerate(parts))
+
+
+_SIGNS = {"sum": "Σ", "geq": "≥", "leq": "≤", "approx": "≈", "times": "×", "cdot": "·", "infty": "∞", "to": "→"}
+
+
 def _greek(command: re.Match[str]) -> str:
-    """The letter of \\Sigma or \\sigma; any other command unchanged."""
+    """The sign of \\sum, the letter of \\Sigma or \\sigma; any other command unchanged."""
+    if command[1] in _SIGNS:
+        return _SIGNS[command[1]]
     case = "CAPITAL" if command[1][0].isupper() else "SMALL"
     try:
         return unicodedata.lookup(f"GREEK {case} LETTER {command[1].upper()}")

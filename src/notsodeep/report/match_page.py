@@ -13,7 +13,7 @@ import numpy as np
 from notsodeep.models import DEQ, Explicit
 from notsodeep.one_layer import SphereMatch
 from notsodeep.report import views
-from notsodeep.report.page import Code, Facts, Part, Plot, Prose, Row, Section, Table, plain, render
+from notsodeep.report.page import Code, Facts, Formula, Part, Plot, Prose, Row, Section, Table, plain, render
 from notsodeep.study import Comparison, Designs, Outlook, Study, closer_network
 from notsodeep.study.kernels import explicit_kind
 from notsodeep.text import printable
@@ -104,11 +104,11 @@ def _implicit(study: Study) -> Section:
     centred = deq.centered(study.tau0)
     if isinstance(centred, DEQ):
         layers, what = "one hidden layer that is applied to its own output", "an activation φ that is"
-        code = f"z* = φ(σ_a A z* + σ_b B x) / √m\nf(x) = aᵀ z*\n\nφ(x) = {centred.activation}"
+        written: Part = Formula(f"z* = φ(σ_a A z* + σ_b B x) / √m\nf(x) = aᵀ z*\n\nφ(x) = {centred.activation}")
         rows = [("recurrent, σ_a²", f"{centred.recurrent:.6g}"), ("input, σ_b²", f"{centred.input:.6g}")]
     else:
         layers, what = "layers through which its output passes again and again", "activations that are"
-        code = "\n".join(f"layer {k}: {layer}" for k, layer in enumerate(centred.layers, 1))
+        written = Code("\n".join(f"layer {k}: {layer}" for k, layer in enumerate(centred.layers, 1)))
         rows = [("layers", str(len(centred.layers)))]
     return Section(
         "The implicit network",
@@ -117,7 +117,7 @@ def _implicit(study: Study) -> Section:
                 f"A deep equilibrium model has {layers} until nothing changes. With random weights A, B and readout a "
                 f"of m hidden units, and {what} centred for these data:"
             ),
-            Code(code),
+            written,
             Table(("parameter", "value"), [*rows, ("root mean square of ‖x‖, τ0", f"{study.tau0:.6g}")]),
             Prose(f"**Well-posedness:** {verdict.reason.split(':')[0]}."),
             Table(
@@ -155,7 +155,7 @@ def _explicit(study: Study, plots: Sequence[Plot]) -> Section:
     return Section(
         "The explicit network designed for it",
         [
-            Code(equations(study.network)),
+            Formula(equations(study.network)),
             Row(plots),
             Prose(
                 "In grey, the Gaussian density of the numbers each activation sees.\n\n"

@@ -25,17 +25,32 @@ from typing import Any, TypeAlias
 
 from notsodeep import __version__
 from notsodeep.checks import InputError
+from notsodeep.display import indexed, typeset
 from notsodeep.extras import need
 from notsodeep.report.style import THEMES
 from notsodeep.text import printable
 
-__all__ = ["Code", "Facts", "Part", "Picture", "Plot", "Prose", "Row", "Section", "Table", "color", "plain", "render"]
+__all__ = [
+    "Code",
+    "Facts",
+    "Formula",
+    "Part",
+    "Picture",
+    "Plot",
+    "Prose",
+    "Row",
+    "Section",
+    "Table",
+    "color",
+    "plain",
+    "render",
+]
 
 _POLICY = (
     "default-src 'none'; script-src {scripts}; style-src 'unsafe-inline'; img-src data: blob:; base-uri 'none'; "
     "form-action 'none'"
 )
-_MARKS = re.compile(r"\\([\\`*\[\]])|`([^`]+)`|\*\*([^*]+)\*\*|\[([^\]]+)\]\(([^)\s]+)\)")
+_MARKS = re.compile(r"\\([\\`*\[\]_^0-3])|`([^`]+)`|\*\*([^*]+)\*\*|\[([^\]]+)\]\(([^)\s]+)\)")
 _UPWARDS = r"(?:[^?#]*/)?(?:\.|%2[eE]){2}(?:[/?#]|$)"
 _ADDRESS = re.compile(  # on the web, or beside the page
     rf"https?://[^\x00-\x20]+|(?!/|{_UPWARDS})[^:\\\x00-\x20\x7f]+"
@@ -66,13 +81,14 @@ def plain(text: object) -> str:
     >>> print(plain("[x](https://example.org)"))
     \[x\](https://example.org)
     """
-    return re.sub(r"([\\`*\[\]])", r"\\\1", printable(text))
+    return re.sub(r"([\\`*\[\]_^]|(?<=[α-ωΑ-Ωc])[0-3])", r"\\\1", printable(text))
 
 
 @dataclass(frozen=True)
 class Prose:
     """Paragraphs of plain text, separated by blank lines; ```code```, ``**strong**`` and ``[text](address)`` work.
 
+    Indices and powers of a letter are typeset: ``b_k``, ``σ_a²``, ``t^k``, ``K_{ij}``.
     An address begins with ``http://`` or ``https://``, or is relative to the page and does not lead out of its folder.
     Untrusted text must go through :func:`plain`.
     """
@@ -129,21 +145,29 @@ class Code:
 
 
 @dataclass(frozen=True)
+class Formula:
+    """Equations in plain text, one a line, typeset: ``z* = φ(σ_a A z* + σ_b B x) / √m``."""
+
+    text: str
+
+
+@dataclass(frozen=True)
 class Row:
     """Parts side by side where there is room, below each other on a phone."""
 
     parts: Sequence[Part]
 
 
-Part: TypeAlias = Prose | Facts | Table | Plot | Picture | Code | Row
+Part: TypeAlias = Prose | Facts | Table | Plot | Picture | Code | Formula | Row
 
 
 @dataclass(frozen=True)
 class Section:
-    """A heading and what follows it."""
+    """A heading and what follows it; `anchor` is its address on the page, made from the title when empty."""
 
     title: str
     parts: Sequence[Part] = field(default_factory=tuple)
+    anchor: str = ""
 
 
 def render(title: str, sections: Sequence[Section], lead: Sequence[Part] = ()) -> str:
@@ -156,7 +180,7 @@ def render(title: str, sections: Sequence[Section], lead: Sequence[Part] = ()) -
     >>> "<code>x</code>" in page and "http" not in page.split("<body>")[1]
     True
     """
-    anchors = _anchors([section.title for section in sections])
+    anchors = _anchors([section.anchor or section.title for section in sections])
     links = "".join(f'<a href="#{key}">{escape(one.title)}</a>' for key, one in zip(anchors, sections, strict=True))
     body = [
         f'<header><h1>{escape(title)}</h1><button type="button" id="theme" hidden>Dark</button></header>',
@@ -204,6 +228,9 @@ def _html(part: Part) -> str:
             return _figure(part, f'<img alt="{escape(part.alt)}" src="{_data_address(part.path)}">')
         case Code(text):
             return f'<pre tabindex="0"><code>{escape(text)}</code></pre>'
+        case Formula(text):
+            lines = "".join(f"<div>{typeset(line) or '&nbsp;'}</div>" for line in text.splitlines())
+            return f'<div class="formula" tabindex="0" role="region" aria-label="Formula">{lines}</div>'
         case Row(parts):
             height = max((one.height for one in parts if isinstance(one, Plot)), default=0)
             level = (replace(one, height=height) if isinstance(one, Plot) else one for one in parts)
@@ -225,7 +252,11 @@ def _marked(text: str) -> str:
             return f"<strong>{_marked(strong)}</strong>"
         return f'<a href="{address}">{_marked(label)}</a>' if _ADDRESS.fullmatch(address) else mark[0]
 
-    return _MARKS.sub(replaced, text)
+    done, at = [], 0
+    for mark in _MARKS.finditer(text):
+        done += [indexed(text[at : mark.start()]), replaced(mark)]
+        at = mark.end()
+    return "".join([*done, indexed(text[at:])])
 
 
 def _table(table: Table) -> str:
