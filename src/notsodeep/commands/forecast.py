@@ -112,7 +112,7 @@ def forecast(
     if found.check is not None:
         say("", *wrapped("check", str(found.check)))
     for k, reason in enumerate(found.outside):
-        say(*wrapped("" if k else "outside", f"the theory: {reason}"))
+        say(*wrapped("" if k else "outside", f"{'and: ' if k else 'the theory: '}{reason}"))
 
 
 def _ridges(texts: list[str]) -> Any:
@@ -141,7 +141,7 @@ def _one(found: Forecast) -> None:
         others = np.where(np.arange(len(found.classes)) == a, -1.0, found.confusion[a])
         mean, deviation = found.means[a, a], float(np.sqrt(found.covariances[a, a, a]))
         mistaken = f"{found.classes[np.argmax(others)]} ({_percent(others.max())})"
-        row = (str(name), number(found.proportions[a]), _percent(found.per_class[a]), f"{mean:.3f} ± {deviation:.3f}")
+        row = (str(name), _percent(found.proportions[a]), _percent(found.per_class[a]), f"{mean:.3f} ± {deviation:.3f}")
         rows.append((*row, mistaken))
     say(table("", ("class", "share", "accuracy", "its own score", "mistaken most often for"), rows, limit=30))
 

@@ -123,7 +123,7 @@ def _percent(share: float) -> str:
 def _forecast(content: Mapping[str, Any]) -> str:
     """The best of the forecast accuracies of both networks, or why there are none."""
     if content["obstacle"]:
-        return f"none of the accuracy: {content['obstacle']}"
+        return f"no accuracy can be forecast: {content['obstacle']}"
     best = {name: _percent(max(content[name]["accuracy"])) for name in ("implicit", "explicit")}
     n = content["implicit"]["n"][0]
     return f"{best['implicit']} accuracy with the implicit kernel, {best['explicit']} with the explicit one, n = {n}"

@@ -38,8 +38,9 @@
   function turned() {
     at("typed").hidden = at("phi").value !== "";
     for (const name of [...knobNames, ...more]) document.querySelector(`label[for=${name}] output`).textContent = at(name).value;
+    if (designs.exact) at("exact").classList.add("stale");
+    if (designs.kinks) at("few").classList.add("stale");
     designs = {};
-    for (const name of ["exact", "few"]) at(name).classList.add("stale");
     refresh();
   }
   function refresh() {
@@ -50,6 +51,7 @@
   }
   const askData = () => {
     const { ratio, separation, kinks, ...rest } = knobs();
+    if (!at("facts").textContent) at("facts").textContent = "computing …";
     ask("data", { ...rest, source, normalize: at("normalize").value }, drawData);
   };
 
@@ -90,6 +92,11 @@
     plot("plot-k", curves, { xaxis: { title: { text: "cosine t" } }, yaxis: { title: { text: "k(t)" } } });
     drawActivations();
   }
+  function indexed(name) {  // c1 with its digit lowered
+    const [, letter, digit] = /^(\D+)(\d*)$/.exec(name), sub = document.createElement("sub");
+    sub.textContent = digit;
+    return digit ? [letter, sub] : [letter];
+  }
   function drawNetwork(answer) {
     const found = answer.refused ? null : answer;
     if (last) last.match = found;
@@ -97,10 +104,14 @@
     at("match").textContent = found
       ? `${found.depth} hidden layer${found.depth > 1 ? "s" : ""}: ${found.exact ? "exact in all four numbers" : "not exact, misses " + found.missed.join(", ")}.`
       : `None: ${answer.refused}`;
-    at("layers").textContent = found ? found.layers.map((one, k) => `σ${k + 1}(x) = ${one.formula}`).join("\n") : "";
+    at("layers").replaceChildren(...(found ? found.layers : []).map((one, k) => {
+      const div = document.createElement("div");
+      div.append(...indexed(`σ${k + 1}`), `(x) = ${one.formula}`);
+      return div;
+    }));
     at("numbers").replaceChildren(...Object.entries(found ? found.numbers : {}).map(([name, row]) => {
       const tr = document.createElement("tr"), th = document.createElement("th");
-      th.textContent = name; tr.append(th);
+      th.append(...indexed(name)); tr.append(th);
       for (const text of [digits(row.deq), digits(row.explicit), row.error.toExponential(1)]) {
         const td = document.createElement("td"); td.textContent = text; tr.append(td);
       }
@@ -141,7 +152,7 @@
     facts("distances", "predicted" in answer ? [[percent(answer.predicted), "predicted distance of both kernels, rows of equal norm"], [percent(answer.measured), "measured on such rows"]] : []);
   }
   function drawData(answer) {
-    at("facts").textContent = `${answer.name}: ${answer.samples} samples × ${answer.features} features, ${answer.used} used; rows ${answer.rows}. ${answer.notes.join(". ")} ${answer.refused}`;
+    at("facts").textContent = `${answer.name}: ${answer.samples} samples × ${answer.features} features, ${answer.used} used. Rows: ${answer.rows}. ${answer.notes.join(". ")} ${answer.refused}`;
     const entries = [];
     if (answer.distance !== null) entries.push([percent(answer.distance), "distance of both kernels on these rows"]);
     if ("implicit" in answer.accuracy) entries.push([percent(answer.accuracy.implicit), "accuracy with the DEQ's kernel, leave-one-out"]);
