@@ -49,9 +49,10 @@ def _print_version(wanted: bool) -> None:
 
 @app.callback()
 def _options(
-    version: Annotated[
-        bool | None, flag("--version", callback=_print_version, is_eager=True, help="Print the version.")
-    ] = None,
+    # a plain bool: for any other type typer imports pydantic
+    version: Annotated[bool, flag("--version", callback=_print_version, is_eager=True, help="Print the version.")] = (
+        False
+    ),
 ) -> None:
     pass
 

@@ -6,6 +6,7 @@ import inspect
 import json
 import math
 import os
+import re
 import sys
 import textwrap
 from collections.abc import Iterable, Sequence
@@ -38,14 +39,27 @@ class Command(TyperCommand):
             title = getattr(parameter, "rich_help_panel", None) or "Options"
             if parameter.param_type_name == "argument":  # the same in all versions of typer
                 title, record = "Arguments", (parameter.metavar or str(parameter.name).upper(), record[1])
-            groups.setdefault(title, []).append(record)
+            names = re.sub(r"<(\w+)>|\b(TEXT|PATH|FLOAT|INTEGER)\b", _metavar, record[0])
+            groups.setdefault(title, []).append((names, record[1]))
         for title, records in groups.items():
             with formatter.section(title):
                 formatter.write_dl(records)
 
 
+def _metavar(found: re.Match[str]) -> str:
+    """What a reader calls a value: typer names its type, in a way that depends on the version."""
+    kind = (found[1] or found[2]).lower()
+    return {"str": "TEXT", "int": "NUMBER", "integer": "NUMBER", "float": "NUMBER"}.get(kind, kind.upper())
+
+
 class Commands(TyperGroup):
     """A group of commands; the error for a misspelt one suggests the nearest."""
+
+    def get_help_option(self, ctx: Any) -> Any:
+        option = super().get_help_option(ctx)
+        if option is not None:
+            option.default = False  # for None typer imports pydantic, which takes as long as all the rest of a help
+        return option
 
     def get_help(self, ctx: Any) -> str:
         return spelt(super().get_help(ctx))
