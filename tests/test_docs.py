@@ -156,7 +156,7 @@ def test_the_gallery_keeps_what_was_not_run_again(tmp_path: Path) -> None:
     pictures = {path.name: path.read_text() for path in (docs / "gallery").glob("*.png")}
     assert pictures == {"fk20-fig1.png": "first", "forecast.png": "second", "ling24-fig1.png": "second"}
     assert text.count("**Theory says:**") == 1
-    assert "| | | theory | here | | why, if not |" in text
+    assert "| the claim | theory | here |  | why, if not |" in text
     assert text.count("What was chosen:") == 1
     assert gallery.write(tmp_path / "nothing", docs).read_text(encoding="utf-8") == text
 

@@ -17,7 +17,7 @@ _MOST_ROWS = 24
 _NUMBER, _WHOLE = re.compile(r"[-+≤≈ ]*\d[\d.]*(e[-+]\d+)?( ?[%×]| m?s)?"), ";white-space:nowrap"
 _SYMBOL = re.compile(  # a letter and its index; a power
     r"(?<![A-Za-z_.])([A-Za-zα-ωΑ-Ω][\u0300-\u036f]?)_(\{[^{}]*\}|[A-Za-z0-9]+|\*)"
-    r"|(?<![\w.])([α-ωΑ-Ωc])([0-3])(?![\w.])"
+    r"|(?<![A-Za-z0-9_.])([α-ωΑ-Ωc])([0-3])(?![A-Za-z0-9_]|\.\d)"
     r"|(?<=[\w)\]}])\^(\{[^{}]*\}|[−-]?\d+(?:/\d+)?|[A-Za-z0-9]+)"
 )
 _PIECE = re.compile(  # numbers, names of functions, letters with an index or without
@@ -46,8 +46,8 @@ def mathematics(text: str) -> str:
     --------
     >>> mathematics("4 σ_a² L² < 1")
     '4 <i>σ</i><sub>a</sub>² L² &lt; 1'
-    >>> mathematics("K_{ij}, c1, λ0^{3/2}")
-    '<i>K</i><sub>ij</sub>, <i>c</i><sub>1</sub>, <i>λ</i><sub>0</sub><sup>3/2</sup>'
+    >>> mathematics("K_{ij}, c1, λ0^{3/2}, τ0²")
+    '<i>K</i><sub>ij</sub>, <i>c</i><sub>1</sub>, <i>λ</i><sub>0</sub><sup>3/2</sup>, <i>τ</i><sub>0</sub>²'
     """
     return indexed(escaped(text))
 

@@ -98,10 +98,10 @@ def test_mathtext_becomes_letters(plt: Any) -> None:
     (plot,) = from_matplotlib(figure)
     assert plot.title == "‖Σ-Σ̄‖\u2009/\u2009σ_a^2 \\\\alpha"  # indices are left to the page
     axis.set_title(r"$k(t) = \sum_k b_k t^k$ with $b_k \geq 0$, of [a](b_c)")
-    axis.set_xlabel(r"$\sum_k b_k$")
+    axis.set_xlabel(r"$\sum_k b_k \lambda_0$")
     (plot,) = from_matplotlib(figure)
     assert plot.title == r"k(t) = Σ_k b_k t^k with b_k ≥ 0, of \[a\](b\_c)"
-    assert plot.figure["layout"]["xaxis"]["title"]["text"] == "Σ<sub>k</sub> b<sub>k</sub>"
+    assert plot.figure["layout"]["xaxis"]["title"]["text"] == "Σ<sub>k</sub> b<sub>k</sub> λ<sub>0</sub>"
 
 
 def test_hollow_marks_keep_the_colour_of_their_edges_and_error_bars(plt: Any) -> None:

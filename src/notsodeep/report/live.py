@@ -301,8 +301,9 @@ def _greek(command: re.Match[str]) -> str:
     if command[1] in _SIGNS:
         return _SIGNS[command[1]]
     case = "CAPITAL" if command[1][0].isupper() else "SMALL"
+    name = command[1].upper().replace("LAMBDA", "LAMDA")  # as Unicode spells it
     try:
-        return unicodedata.lookup(f"GREEK {case} LETTER {command[1].upper()}")
+        return unicodedata.lookup(f"GREEK {case} LETTER {name}")
     except KeyError:
         return command[0]
 

@@ -265,7 +265,7 @@ def _table(table: Table) -> str:
         f'<tr><th scope="row">{_inline(first)}</th>{_cells(rest, table.columns[1:])}</tr>'
         for first, *rest in table.rows
     )
-    caption = f"<caption>{_inline(table.caption)}</caption>" if table.caption else ""
+    caption = f"<caption><div>{_inline(table.caption)}</div></caption>" if table.caption else ""
     kind = "numbers" if table.numbers else "words"
     return (
         f'<div class="wide" tabindex="0" role="region" aria-label="Table"><table class="{kind}">{caption}'
