@@ -329,7 +329,11 @@ def explorer() -> None:
     with tempfile.TemporaryDirectory() as profile, open_browser(Path(profile)) as browser:
         browser.set_window_size(1280, 1290)
         browser.get(found[0])
-        wait(lambda: browser.execute_script("return document.documentElement.dataset.network"))
+        wait(
+            lambda: browser.execute_script(
+                "return document.documentElement.dataset.network && document.documentElement.dataset.kernel"
+            )
+        )
         browser.find_element("id", "design").click()
         wait(lambda: browser.execute_script("return document.documentElement.dataset.kinks"))
         time.sleep(1)  # until the curves are drawn

@@ -288,3 +288,23 @@ def test_the_page(address: str, tmp_path: Path) -> None:
         assert {url for url in urls if not url.startswith((address, "data:", "about:"))} == set()
         browser.get(address.rsplit("/", 2)[0] + "/wrong/")
         assert "the token is wrong" in browser.find_element("tag name", "body").text
+
+
+@in_a_browser
+def test_answers_come_in_any_order(address: str, tmp_path: Path) -> None:
+    """The networks before the kernel: the curves of both are drawn all the same."""
+    slow = """
+        const usual = window.fetch;
+        window.fetch = (path, options) => new Promise(done =>
+          setTimeout(() => done(usual(path, options)), String(path).endsWith("kernel") ? 3000 : 0));
+    """
+    with open_browser(tmp_path) as browser:
+        browser.execute_cdp_cmd("Page.addScriptToEvaluateOnNewDocument", {"source": slow})
+        browser.get(address)
+        wait(lambda: browser.execute_script("return document.documentElement.dataset.network"))
+        assert not browser.execute_script("return document.documentElement.dataset.kernel")
+        wait(lambda: browser.execute_script("return document.documentElement.dataset.kernel"))
+        names = "return document.getElementById(arguments[0]).data.map(one => one.name)"
+        assert browser.execute_script(names, "plot-k") == ["DEQ", "DEQ, centred", "explicit"]
+        assert browser.execute_script(names, "plot-phi") == ["φ", "layer 1", "layer 2"]
+        assert [one for one in browser.get_log("browser") if one["level"] == "SEVERE"] == []

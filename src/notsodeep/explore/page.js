@@ -3,7 +3,7 @@
   const root = document.documentElement, at = id => document.getElementById(id);
   const system = matchMedia("(prefers-color-scheme: dark)");
   const knobNames = ["recurrent", "input", "bias", "tau0"], more = ["ratio", "separation", "kinks"];
-  let shown = "kernel", last = null, designs = {}, source = "digits";
+  let shown = "kernel", last = null, network = null, designs = {}, source = "digits";  // answers come in any order
 
   // --- asking: one question of a topic at a time, the newest position of the knobs wins
   const asking = {}, waiting = {}, drawn = {};
@@ -79,15 +79,15 @@
     }));
   }
   function drawKernel(answer) {
-    last = { ...answer, match: last && last.match };
+    last = answer;
     at("posed").textContent = answer.well_posed.reason;
     at("posed").classList.toggle("bad", !answer.well_posed.verdict);
-    if (answer.obstacle) { complain(answer.obstacle); last.match = null; return; }
+    if (answer.obstacle) { complain(answer.obstacle); network = null; return; }
     drawCurves();
   }
   function drawCurves() {
     if (!last || !last.k) return;
-    const found = last.match, t = last.k.t, curves = [line("DEQ", t, last.k.deq, "implicit")];
+    const found = network, t = last.k.t, curves = [line("DEQ", t, last.k.deq, "implicit")];
     if (found) curves.push(line("DEQ, centred", t, found.curves.deq, "other"), line("explicit", t, found.curves.explicit, "explicit", "dash"));
     plot("plot-k", curves, { xaxis: { title: { text: "cosine t" } }, yaxis: { title: { text: "k(t)" } } });
     drawActivations();
@@ -99,7 +99,7 @@
   }
   function drawNetwork(answer) {
     const found = answer.refused ? null : answer;
-    if (last) last.match = found;
+    network = found;
     drawCurves();
     at("match").textContent = found
       ? `${found.depth} hidden layer${found.depth > 1 ? "s" : ""}: ${found.exact ? "exact in all four numbers" : "not exact, misses " + found.missed.join(", ")}.`
@@ -119,8 +119,9 @@
     }));
   }
   function drawActivations() {
+    if (!last || !last.phi) return;
     const x = last.phi.x, lines = [line("φ", x, last.phi.y, "implicit")];
-    (last.match ? last.match.layers : []).forEach((one, k) => lines.push(line(`layer ${k + 1}`, x, one.y, "explicit", k ? "dot" : "dash")));
+    (network ? network.layers : []).forEach((one, k) => lines.push(line(`layer ${k + 1}`, x, one.y, "explicit", k ? "dot" : "dash")));
     if (designs.exact) lines.push(line("one layer", x, designs.exact.y, "theory"));
     if (designs.kinks) lines.push(line("few kinks", x, designs.kinks.y, "other2", "dashdot"));
     plot("plot-phi", lines, { xaxis: { title: { text: "x" } }, yaxis: { range: [-3.2, 3.2] } });
@@ -204,7 +205,7 @@
   });
   at("save").addEventListener("click", () => {
     if (!last) return;
-    const content = { knobs: knobs(), model: last.json, match: last.match, one_layer: designs };
+    const content = { knobs: knobs(), model: last.json, match: network, one_layer: designs };
     const link = document.createElement("a");
     link.href = URL.createObjectURL(new Blob([JSON.stringify(content, null, 2) + "\n"], { type: "application/json" }));
     link.download = "notsodeep.json"; link.click(); URL.revokeObjectURL(link.href); tellFor(at("save"), "Saved");
