@@ -103,7 +103,7 @@ def _entry(record: dict[str, Any], has_figure: bool) -> str:
 def _answer(check: dict[str, Any]) -> str:
     if check["agrees"] is None:
         return "cannot tell"
-    return f"{'✓' if check['agrees'] else '✗'} {ANSWERS[check.get('kind', 'claim')][check['agrees']]}"
+    return f"{'✓' if check['agrees'] else '✗'}\u00a0{ANSWERS[check.get('kind', 'claim')][check['agrees']]}"
 
 
 def _why(check: dict[str, Any]) -> str:

@@ -129,6 +129,8 @@ def _commands(group: Any, prefix: str) -> list[str]:
         lines += ["", f"## {prefix} {name}", "", (command.help or "").strip(), ""]
         lines += ["| option | default | meaning |", "|:--|:--|:--|"]
         for option in command.params:
+            if getattr(option, "hidden", False):
+                continue
             names = ", ".join(f"`{text}`" for text in (*option.opts, *option.secondary_opts))
             if option.param_type_name == "argument":
                 names = f"`{(option.metavar or option.name or '').upper()}`"

@@ -364,7 +364,7 @@ class PlainMathematics(Preprocessor):
             if (
                 block
                 and all(re.search(r"[=≈]", one) or SURE.search(one) for one in block)
-                and "`" not in "".join(block)
+                and not set('`"') & set("".join(block))  # code
             ):
                 done += ["", f"$${displayed(block)}$$", ""]
             else:

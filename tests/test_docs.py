@@ -126,8 +126,8 @@ def test_the_gallery_shows_what_was_reproduced(tmp_path: Path) -> None:
     assert "![ling24-fig1: Errors | and sizes](gallery/ling24-fig1.png)" in text
     assert "gallery/fk20-table1.png" not in text  # a table has no picture
     assert text.count("- **The claim** does not hold. **Printed numbers:** none to compare.") == 1
-    assert text.count("| slope | −1/2 | 0 | ✗ does not hold | a misprint |") == 1
-    assert text.count("| slope | −1/2 | 0 | ✓ holds |  |") == 1
+    assert text.count("| slope | −1/2 | 0 | ✗\u00a0does not hold | a misprint |") == 1
+    assert text.count("| slope | −1/2 | 0 | ✓\u00a0holds |  |") == 1
     assert text.count("a misprint") == 1
     assert text.count("A quick run") == 1
     assert text.count("an earlier version of the entry") == 2  # a record without a revision

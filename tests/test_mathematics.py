@@ -78,5 +78,7 @@ def test_blocks() -> None:
         in shown
     )
     assert "\n    pip install x\n" in shown
+    code = ["", '    render("τ", [x]) → y', ""]
+    assert PlainMathematics().run(code) == code
     assert PlainMathematics().run(["See :func:`match` and :class:`~a.b`."]) == ["See `match` and `a.b`."]
     assert "\n    more \\(τ\\)\n" in shown

@@ -73,7 +73,9 @@ def _section(record: Mapping[str, Any], entry: Entry, out: Path) -> Section:
 
 def _answer(check: Mapping[str, Any]) -> str:
     """Whether a claim holds, or a number lies within our interval."""
-    words = {"claim": ("✓ holds", "✗ does not hold"), "number": ("✓ within", "✗ off")}[check["kind"]]
+    words = {"claim": ("✓\u00a0holds", "✗\u00a0does not hold"), "number": ("✓\u00a0within", "✗\u00a0off")}[
+        check["kind"]
+    ]
     return "cannot tell" if check["agrees"] is None else words[not check["agrees"]]
 
 
