@@ -266,9 +266,11 @@ def test_rough_labels(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert run("fit", "oneclass.npz", "--out", "m.npz").err == one
     nan = "error: nan.npz: 1 of its 40 labels are NaN or infinite; drop those samples\n"
     assert run("fit", "nan.npz", "--out", "m.npz").err == nan
-    swapped = run("predict", "ok.npz", "oneclass.npz").err
-    assert "it holds data: the model that `notsodeep fit` wrote comes first" in swapped
-    assert len(swapped.splitlines()) == 1
+    Path("table.csv").write_text("a,y\n1,2\n")
+    for file in ("ok.npz", "table.csv"):
+        swapped = run("predict", file, "oneclass.npz").err
+        assert "it holds data: the model that `notsodeep fit` wrote comes first" in swapped
+        assert len(swapped.splitlines()) == 1
 
 
 def test_a_step_that_is_too_long(run: Run, small: Path) -> None:

@@ -70,7 +70,7 @@ def _read(file: Path) -> dict[str, Any]:
     if reason is not None:
         raise InputError(
             f"file={str(file)!r} is not a model file ({reason}); pass network.json or match.json of a report, or what "
-            "model.save wrote (nn.load reads .safetensors)"
+            "model.save wrote (learn.load reads .npz, nn.load .safetensors)"
         )
     return dict(content)
 

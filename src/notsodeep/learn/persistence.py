@@ -34,6 +34,7 @@ Check: TypeAlias = Callable[[Any, str], Any]
 
 _FORMAT = "notsodeep.learn"
 _VERSION = 1
+_DATA = "; it holds data: the model that `notsodeep fit` wrote comes first"
 _DEEPEST = 1000  # limit for the layers of an unrolled network, so that a file cannot ask for endless work
 _LONGEST = 1000  # entries of a list
 _MOST_ITERATIONS = 100_000  # of the equilibrium of a sample
@@ -89,6 +90,8 @@ def load(path: str | Path) -> Any:
         header, text, digest, arrays = _read(Path(path))
     except (OSError, ValueError) as error:
         reason = " ".join(str(error).split())
+        if Path(path).suffix.lower() in (".csv", ".npy", ".parquet"):
+            reason += _DATA
         raise InputError(f"path={str(path)!r} is not a model written by notsodeep, or is damaged: {reason}") from None
     if header.get("version") != _VERSION:
         raise InputError(
@@ -109,8 +112,7 @@ def load(path: str | Path) -> Any:
 def _read(path: Path) -> tuple[dict[str, Any], str, str, dict[str, Array]]:
     with Npz(path) as archive:
         if "header" not in archive:
-            what = "; it holds data: the model that `notsodeep fit` wrote comes first" if "X" in archive else ""
-            raise ValueError(f"it has no header{what}")
+            raise ValueError(f"it has no header{_DATA if 'X' in archive else ''}")
         text, digest = str(archive["header"]), str(archive["digest"])
         header = json_text(text)
         if not isinstance(header, dict) or header.get("format") != _FORMAT:
