@@ -82,6 +82,9 @@ def test_weights_that_training_has_changed_are_named():
     assert {"‖W‖/(2σ_a)", "mean of W, in σ"} <= failed
     assert not found.trustworthy
     assert "FAIL" in str(found)
+    first = next(one for one in found.assumptions if not one.holds)
+    assert f">{first.meaning}: " in found._repr_html_()  # what is assumed, then whether it holds
+    assert ">no</td>" in found._repr_html_()
     uneven = nn.match_module(
         nn.DEQNet(nsd.DEQ("tanh", 0.1, 0.8), 100, 200), gaussian(30, 100) * torch.arange(30.0)[:, None]
     )
