@@ -18,7 +18,20 @@ import numpy as np
 import pytest
 
 from notsodeep import InputError
-from notsodeep.report.page import Code, Facts, Formula, Picture, Plot, Prose, Row, Section, Table, color, plain, render
+from notsodeep.report.page import (
+    Code,
+    Equations,
+    Facts,
+    Picture,
+    Plot,
+    Prose,
+    Row,
+    Section,
+    Table,
+    color,
+    plain,
+    render,
+)
 from notsodeep.report.style import THEMES
 
 FIGURE = {"data": [{"type": "scatter", "x": [1, 2], "y": np.array([3.0, 4.0]), "line": {"color": color("implicit")}}]}
@@ -109,7 +122,7 @@ def test_marks_inside_marks() -> None:
 
 def test_formulas_are_typeset() -> None:
     text = "Of **b_k ≥ 0**, t^k, K_{ij}, λ0^{3/2}, `a_b` and my_file.csv."
-    page = render("t", [Section("s", [Formula("z* = φ(σ_a A z*) / √m\n\nf(x) < 1"), Prose(text)])])
+    page = render("t", [Section("s", [Equations("z* = φ(σ_a A z*) / √m\n\nf(x) < 1"), Prose(text)])])
     assert "<div><i>z</i>* = <i>φ</i>(<i>σ</i><sub>a</sub> <i>A</i> <i>z</i>*) / √<i>m</i></div>" in page
     assert "<div><i>f</i>(<i>x</i>) &lt; 1</div>" in page
     assert (

@@ -13,7 +13,7 @@ import numpy as np
 from notsodeep.models import DEQ, Explicit
 from notsodeep.one_layer import SphereMatch
 from notsodeep.report import views
-from notsodeep.report.page import Code, Facts, Formula, Part, Plot, Prose, Row, Section, Table, plain, render
+from notsodeep.report.page import Code, Equations, Facts, Part, Plot, Prose, Row, Section, Table, plain, render
 from notsodeep.study import Comparison, Designs, Outlook, Study, closer_network
 from notsodeep.study.kernels import explicit_kind
 from notsodeep.text import printable
@@ -104,7 +104,7 @@ def _implicit(study: Study) -> Section:
     centred = deq.centered(study.tau0)
     if isinstance(centred, DEQ):
         layers, what = "one hidden layer that is applied to its own output", "an activation φ that is"
-        written: Part = Formula(f"z* = φ(σ_a A z* + σ_b B x) / √m\nf(x) = aᵀ z*\n\nφ(x) = {centred.activation}")
+        written: Part = Equations(f"z* = φ(σ_a A z* + σ_b B x) / √m\nf(x) = aᵀ z*\n\nφ(x) = {centred.activation}")
         rows = [("recurrent, σ_a²", f"{centred.recurrent:.6g}"), ("input, σ_b²", f"{centred.input:.6g}")]
     else:
         layers, what = "layers through which its output passes again and again", "activations that are"
@@ -155,7 +155,7 @@ def _explicit(study: Study, plots: Sequence[Plot]) -> Section:
     return Section(
         "The explicit network designed for it",
         [
-            Formula(equations(study.network)),
+            Equations(equations(study.network)),
             Row(plots),
             Prose(
                 "In grey, the Gaussian density of the numbers each activation sees.\n\n"

@@ -32,8 +32,8 @@ from notsodeep.text import printable
 
 __all__ = [
     "Code",
+    "Equations",
     "Facts",
-    "Formula",
     "Part",
     "Picture",
     "Plot",
@@ -145,7 +145,7 @@ class Code:
 
 
 @dataclass(frozen=True)
-class Formula:
+class Equations:
     """Equations in plain text, one a line, typeset: ``z* = φ(σ_a A z* + σ_b B x) / √m``."""
 
     text: str
@@ -158,7 +158,7 @@ class Row:
     parts: Sequence[Part]
 
 
-Part: TypeAlias = Prose | Facts | Table | Plot | Picture | Code | Formula | Row
+Part: TypeAlias = Prose | Facts | Table | Plot | Picture | Code | Equations | Row
 
 
 @dataclass(frozen=True)
@@ -228,9 +228,9 @@ def _html(part: Part) -> str:
             return _figure(part, f'<img alt="{escape(part.alt)}" src="{_data_address(part.path)}">')
         case Code(text):
             return f'<pre tabindex="0"><code>{escape(text)}</code></pre>'
-        case Formula(text):
+        case Equations(text):
             lines = "".join(f"<div>{typeset(line) or '&nbsp;'}</div>" for line in text.splitlines())
-            return f'<div class="formula" tabindex="0" role="region" aria-label="Formula">{lines}</div>'
+            return f'<div class="formula" tabindex="0" role="region" aria-label="Equations">{lines}</div>'
         case Row(parts):
             height = max((one.height for one in parts if isinstance(one, Plot)), default=0)
             level = (replace(one, height=height) if isinstance(one, Plot) else one for one in parts)
