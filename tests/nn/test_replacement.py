@@ -143,6 +143,18 @@ def test_networks_for_images_of_28_by_28_run_elsewhere(width, tmp_path):
     assert all(path.stat().st_size > 0 for path in (saved.weights, saved.onnx, saved.table, saved.page))
 
 
+@pytest.mark.parametrize(("spread", "shown"), [(0.1, True), (2.0, False)])
+def test_times_of_a_busy_machine_are_no_headlines(replaced, spread, shown):
+    pytest.importorskip("matplotlib"), pytest.importorskip("plotly")
+    from notsodeep.report.replacement import _page
+
+    r = replaced[3]
+    table = [{**row, "time spread": spread} for row in r.table]
+    page = _page(dataclasses.replace(r, table=table), Path("out"), rebuilt=True)
+    assert ("faster on one row</" in page) == shown
+    assert f"+{100 * spread:.0f} %" in page
+
+
 def test_names_on_the_page_stay_text(replaced):
     pytest.importorskip("matplotlib"), pytest.importorskip("plotly")
     from notsodeep.report.replacement import _page

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import math
+import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from notsodeep.nn.observation import evaluating
 
-__all__ = ["Agreement", "best_milliseconds", "calibration_error", "closeness"]
+__all__ = ["Agreement", "Time", "calibration_error", "closeness", "milliseconds"]
 
 _BINS = 15
 _ENOUGH = 1.5  # seconds for the timing of all networks at one batch size
@@ -84,10 +85,17 @@ def calibration_error(probabilities: Tensor, labels: Tensor) -> float:
     return float(gaps.abs().sum() / len(labels))
 
 
+class Time(NamedTuple):
+    """Milliseconds of the best round, and by how much of it the median is longer: much on a busy machine."""
+
+    best: float
+    spread: float
+
+
 @torch.no_grad()
-def best_milliseconds(networks: Mapping[str, tuple[Callable[[Tensor], Any], Tensor]]) -> dict[str, float]:
-    """Time of each network on its rows: the best of rounds that interleave all of them."""
-    times = dict.fromkeys(networks, math.inf)
+def milliseconds(networks: Mapping[str, tuple[Callable[[Tensor], Any], Tensor]]) -> dict[str, Time]:
+    """Time of each network on its rows, in rounds that interleave all of them."""
+    times: dict[str, list[float]] = {name: [] for name in networks}
     with _all_evaluating([network for network, _ in networks.values()]):
         for network, rows in networks.values():
             network(rows)
@@ -96,10 +104,10 @@ def best_milliseconds(networks: Mapping[str, tuple[Callable[[Tensor], Any], Tens
             for name, (network, rows) in networks.items():
                 start = time.perf_counter()
                 network(rows)
-                times[name] = min(times[name], time.perf_counter() - start)
+                times[name].append(1e3 * (time.perf_counter() - start))
             if time.perf_counter() - begin > _ENOUGH:
                 break
-    return {name: 1e3 * seconds for name, seconds in times.items()}
+    return {name: Time(min(one), statistics.median(one) / min(one) - 1) for name, one in times.items()}
 
 
 def _all_evaluating(networks: Sequence[Any]) -> Any:

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from notsodeep.checks import InputError, choice, count, positive, real, seeded
 from notsodeep.display import card
 from notsodeep.nn.candidates import Candidate, Scale, candidates, fit_readout
-from notsodeep.nn.measurement import Agreement, best_milliseconds, closeness
+from notsodeep.nn.measurement import Agreement, closeness, milliseconds
 from notsodeep.nn.observation import evaluating, module_inputs, module_outputs, unwrapped
 from notsodeep.nn.plain_cell import PlainCell, plain_cell
 from notsodeep.nn.training import fit
@@ -116,6 +116,7 @@ _COLUMNS: dict[str, tuple[str, Callable[[Any], str]]] = {
     "ms, batch 1": ("ms, 1 row", lambda x: f"{x:.3g}"),
     "ms, large batch": ("ms, many", lambda x: f"{x:.3g}"),
     "time ratio": ("time", lambda x: f"{x:.3f}"),
+    "time spread": ("spread", lambda x: f"+{100 * x:.0f} %"),
 }
 
 
@@ -402,9 +403,7 @@ def _measured(
     networks: dict[str, Any] = {"the module": module, **plain}
     few, many = (rows[: min(size, len(rows))] for size in _BATCHES)
     times = [
-        best_milliseconds(
-            {name: (net, part if net is module else part.to(single.dtype)) for name, net in networks.items()}
-        )
+        milliseconds({name: (net, part if net is module else part.to(single.dtype)) for name, net in networks.items()})
         for part in (few, many)
     ]
     families = {one.name: one.family for one in found}
@@ -424,10 +423,11 @@ def _measured(
                 "accuracy": close.accuracy,
                 "calibration": close.calibration,
                 "parameters": parameters,
-                "ms, batch 1": times[0][name],
-                "ms, large batch": times[1][name],
+                "ms, batch 1": times[0][name].best,
+                "ms, large batch": times[1][name].best,
                 "large batch": len(many),
-                "time ratio": max(part[name] / part["the module"] for part in times),
+                "time ratio": max(part[name].best / part["the module"].best for part in times),
+                "time spread": max(part[name].spread for part in times),
             }
         )
     return table, measured

@@ -15,10 +15,10 @@ from notsodeep.progress import Progress, Reporter, reporter
 from notsodeep.study.kernels import Study
 from notsodeep.study.timing import interleaved, predict, torch_on_one_thread
 
-__all__ = ["Comparison", "Trained", "comparable", "compare"]
+__all__ = ["STEADY", "Comparison", "Trained", "comparable", "compare"]
 
 _TOLERANCE = 1e-4  # tolerance of the equilibrium, usual in the training of DEQs
-_STEADY = 0.5  # longest median round, as a share above the best
+STEADY = 0.5  # longest median round, as a share above the best
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class Comparison:
     @property
     def steady(self) -> bool:
         """Whether the times can be trusted: no median is half as long again as its best round, as on a busy machine."""
-        return all(max(one.epoch_spread, one.inference_spread) <= _STEADY for one in (self.implicit, self.explicit))
+        return all(max(one.epoch_spread, one.inference_spread) <= STEADY for one in (self.implicit, self.explicit))
 
     @property
     def rows(self) -> list[tuple[str, str, str, str]]:
