@@ -17,10 +17,11 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 NUMERICAL = (
-    *(f"tests/test_{name}.py" for name in ("gaussian", "cells", "matching", "one_layer")),
+    *(f"tests/test_{name}.py" for name in ("gaussian", "cells", "matching")),
     *(f"tests/highdim/test_{name}.py" for name in ("four_numbers", "equivalents", "limiting")),
     "tests/kernels",
     "tests/learn",
+    "tests/one_layer",
     "tests/solvers",
     "tests/scale/test_stored.py",
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import runpy
 from collections import Counter
 from pathlib import Path
 
@@ -28,3 +29,9 @@ def test_every_module_has_one_place_for_its_tests() -> None:
     wrong = {name: places[name] for name in {*map(Path.as_posix, modules), *places} if places[name] != 1}
     assert not wrong, f"places in tests/ of each module that has not exactly one: {wrong}"
     assert set(places) == set(map(Path.as_posix, modules))
+
+
+def test_the_numerical_tests_of_other_processors_exist() -> None:
+    """pytest runs nothing at all if one of the paths is missing."""
+    names = runpy.run_path(str(TESTS.parent / "scripts/portable.py"))["NUMERICAL"]
+    assert [name for name in names if not (TESTS.parent / name).exists()] == []
