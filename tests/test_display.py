@@ -118,3 +118,7 @@ def test_text_of_others_is_only_text() -> None:
 def test_long_tables_end_with_what_is_left_out() -> None:
     text = seen(display.card("Many", [(k, k) for k in range(100)]))
     assert text.endswith("… 76 more")
+
+
+def test_an_index_is_text() -> None:
+    assert "<img" not in display.typeset("x_{<img src=x onerror=alert(1)>}")

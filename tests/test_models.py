@@ -206,3 +206,11 @@ def test_variances_of_weights_are_a_part_of_the_activations():
 def test_deep_networks_are_described_in_one_line():
     net = nsd.Explicit(["tanh", *["relu"] * 200], bias=[0.0] + [0.5] * 200)
     assert str(net) == "Explicit(tanh(x) → 200 × relu(x), bias=[0.0, 200 × 0.5])"
+
+
+@pytest.mark.parametrize("size", [1e-300, 1e-160, 1e160, 0.0, -1.0, "1", float("nan")])
+def test_a_description_normalises_within_limits(size):
+    """Beyond, kernels of the described network were not numbers."""
+    content = {**nsd.Explicit(["relu"], normalize=1.0).to_dict(), "normalize": size}
+    with pytest.raises(nsd.InputError, match="normalize"):
+        model_from_dict(content)

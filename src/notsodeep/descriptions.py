@@ -10,7 +10,7 @@ from typing import Any
 
 from notsodeep import files
 from notsodeep.activations import Activation, moderate
-from notsodeep.checks import InputError, real
+from notsodeep.checks import InputError, positive, real
 from notsodeep.reading import json_file
 
 __all__ = ["Description", "described_activations", "load_model", "model_from_dict", "register"]
@@ -72,6 +72,9 @@ def model_from_dict(content: Any, origin: str = "description") -> Any:
             value = parts.get(key, [])
             for number in value[: _MOST_LAYERS + 1] if isinstance(value, list) else [value]:
                 moderate(real(number, key), key)
+        if parts.get("normalize") is not None:
+            size = positive(parts["normalize"], "normalize")
+            moderate(max(size, 1 / size), "normalize")
         return _MODELS[name](**parts)
     except (TypeError, AttributeError, ValueError) as error:
         raise InputError(f"{origin} is damaged: {error}") from None

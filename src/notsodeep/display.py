@@ -83,7 +83,8 @@ def typeset(text: str) -> str:
 
     def piece(found: re.Match[str]) -> str:
         if found["indexed"]:
-            return f"<i>{found['indexed']}</i><sub>{(found['index'] or found['digit']).strip('{}')}</sub>"
+            index = html.escape((found["index"] or found["digit"]).strip("{}"))
+            return f"<i>{found['indexed']}</i><sub>{index}</sub>"
         return f"<i>{found[0]}</i>" if found["letter"] else found[0]
 
     text, done, at = printable(text).replace(" - ", " − "), [], 0

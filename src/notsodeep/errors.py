@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Iterable
 
 __all__ = [
+    "AbsentError",
     "AssumptionWarning",
     "InputError",
     "MissingExtraError",
@@ -42,6 +43,10 @@ class InputError(ValueError):
 
 class UnknownOptionError(InputError, TypeError):
     """An unknown keyword: a `TypeError`, as in any call; the message suggests the nearest one."""
+
+
+class AbsentError(InputError, AttributeError):
+    """A property that this object does not have: `hasattr` is false, and displays leave it out."""
 
 
 class MissingExtraError(ImportError):

@@ -192,15 +192,15 @@ def _gelu(q: float) -> Moments:
 
 
 def _piecewise_linear(shape: PiecewiseLinear, tau: float) -> Moments:
-    edges = [-math.inf, *(kink / tau for kink in shape.kinks), math.inf]
+    ends = [-math.inf, *shape.kinks, math.inf]
     mean = power = slope = slope_power = curvature = power_curvature = 0.0
-    anchors = [next((edge for edge in pair if math.isfinite(edge)), 0.0) for pair in pairwise(edges)]
-    at_anchors = shape.value(np.array([anchor * tau for anchor in anchors])).tolist()
+    anchors = [min(max(low, 0.0), high) for low, high in pairwise(ends)]  # of each piece the point nearest to 0
+    at_anchors = shape.value(np.array(anchors, dtype=np.float64)).tolist()
     at_kinks = shape.value(np.array(shape.kinks, dtype=np.float64)).tolist()
-    for (low, high), gradient, anchor, height in zip(pairwise(edges), shape.slopes, anchors, at_anchors, strict=True):
-        # on the piece φ₀ = gradient·τξ + offset
-        offset = height - gradient * anchor * tau
-        zeroth, first, second = _partial_moments(low, high)
+    for (low, high), gradient, anchor, height in zip(pairwise(ends), shape.slopes, anchors, at_anchors, strict=True):
+        # on the piece φ₀ = gradient·τξ + offset; exactly φ₀(0) around 0, where φ may vanish
+        offset = height - gradient * anchor
+        zeroth, first, second = _partial_moments(low / tau, high / tau)
         g = gradient * tau
         mean += g * first + offset * zeroth
         slope += gradient * zeroth

@@ -243,3 +243,12 @@ def test_parabolas_keep_what_is_not_a_number():
     x = np.array([np.nan, 0.0, np.nan], np.float32)
     parabolas.evaluate(x, shape, x)
     assert np.isnan(x).tolist() == [True, False, True]
+
+
+def test_parabolas_go_on_to_infinity():
+    shape = nsd.activation("hermite", coefficients=[0.1, 0.7, 0.3, -0.2, 0.05], bends=[], logs=[], decays=[]).shape
+    x, slope = np.array([np.inf, -np.inf, 1e30, -1e30], np.float32), np.empty(4, np.float32)
+    value = np.empty_like(x)
+    parabolas.evaluate(x, shape, value, slope)
+    np.testing.assert_allclose(value, shape.value(x.astype(np.float64)), rtol=1e-5)
+    np.testing.assert_allclose(slope, shape.derivative(x.astype(np.float64)), rtol=1e-5)

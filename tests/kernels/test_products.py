@@ -32,15 +32,3 @@ def test_a_matrix_that_is_not_contiguous_has_the_same_product():
     K, V = (K + K.T)[::2, ::2], np.ones(700)
     assert not K.flags.c_contiguous
     np.testing.assert_allclose(MatrixBlocks(K) @ V, MatrixBlocks(K.copy()) @ V, rtol=0, atol=1e-11)
-
-
-@pytest.mark.parametrize("columns", [1, 2, 5])
-def test_products_rounded_to_single_precision(columns):
-    rng = np.random.default_rng(columns)
-    K = rng.standard_normal((1301, 1301)).astype(np.float32)
-    K, V = K + K.T, rng.standard_normal((1301, columns))
-    exact = K.astype(np.float64) @ V
-    rounded = MatrixBlocks(K, symmetric=True).product(V, rounded=True)
-    error = np.abs(rounded - exact) / (np.abs(K.astype(np.float64)) @ np.abs(V))
-    assert 1e-11 < error.max() < 2e-7
-    np.testing.assert_allclose(MatrixBlocks(K, symmetric=True) @ V, exact, rtol=0, atol=1e-10)

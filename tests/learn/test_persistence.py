@@ -60,6 +60,7 @@ def test_round_trip(machine: Any, y: Any, tmp_path: Path) -> None:
     assert str(again.preparation_) == str(machine.preparation_)
     with pytest.raises(nsd.InputError, match="no factorisation"):
         _ = again.leave_one_out_error_
+    assert type(machine).__name__ in again._repr_html_()  # asks for every property
     np.testing.assert_array_equal(load(again.save(tmp_path / "second.npz")).predict(NEW), machine.predict(NEW))
     assert sorted(p.name for p in tmp_path.iterdir()) == ["model.npz", "second.npz"]
 

@@ -31,6 +31,7 @@ from notsodeep.papers import run as running
 from notsodeep.papers.entry import Check, Entry, Judgement
 from notsodeep.papers.summary import curve, mean, one_more, slope
 from notsodeep.papers.trials import Trials
+from notsodeep.papers.trials import _digest as trials_digest
 
 pytest.importorskip("matplotlib")
 
@@ -124,6 +125,21 @@ def test_a_damaged_trial_is_done_again(tmp_path: Path) -> None:
         path.write_text(damage)
         assert trials.find({"x": 2, "seed": 0}) is None
         assert trials.get({"x": 2, "seed": 0}, square) == row
+
+
+@pytest.mark.parametrize("number", ["x", [1] * 1000])
+def test_forged_trials_are_named(number: Any, tmp_path: Path) -> None:
+    """Numbers of another kind behind a right checksum: one line, not the traceback of a picture."""
+    entry = example(square)
+    running.reproduce(entry, tmp_path, progress=False)
+    for path in (tmp_path / "example" / "trials").iterdir():
+        content = json.loads(path.read_text())
+        content.pop("sha256"), content.pop("seconds")
+        content["numbers"]["square"] = number if content["settings"]["x"] else content["numbers"]["square"]
+        path.write_text(json.dumps({**content, "sha256": trials_digest(content), "seconds": 1.0}))
+    entry = replace(entry, judge=lambda rows: Judgement("", f"{np.mean([row['square'] for row in rows])}", []))
+    with pytest.raises(nsd.InputError, match="do not hold what example measures"):
+        running.reproduce(entry, tmp_path, progress=False)
 
 
 @pytest.mark.parametrize(

@@ -87,17 +87,19 @@ def test_single_precision_is_refined_to_double(samples):
     assert rough.iterations == 0
 
 
+@pytest.mark.parametrize("n", [300, 700])
 @pytest.mark.parametrize("solver", [Cholesky, CG, Auto])
-def test_single_precision_as_it_is(samples, solver):
+def test_single_precision_as_it_is(samples, solver, n):
     """Without refinement the equations are those of the float32 entries; no kernel is computed in float64."""
-    X, Y = samples
+    X, Y = (one[:n] for one in samples)
     blocks = KernelBlocks(DEQ, X, kind="ntk", dtype="float32")
     with mock.patch.object(KernelBlocks, "astype", lambda self, dtype: self if dtype == "float32" else 1 / 0):
         s = solve(blocks, Y, ridge=0.1, solver=solver(tol=1e-10, refined=False))
-    K = blocks.block(slice(None), slice(None)).astype(np.float64) + 0.1 * np.eye(700)
+    K = blocks.block(slice(None), slice(None)).astype(np.float64) + 0.1 * np.eye(n)
     true = (np.linalg.norm(Y - K @ s.coefficients, axis=0) / np.linalg.norm(Y, axis=0)).max()
-    assert s.residual == pytest.approx(true, rel=1e-2, abs=1e-14)
+    assert s.residual == pytest.approx(true, rel=1e-2, abs=1e-12)  # below it is rounding
     assert s.residual < 1e-10
+    assert "float64 kernel" not in s.reason
     exact = solve(KernelBlocks(DEQ, X, kind="ntk"), Y, ridge=0.1, solver=Cholesky(tol=1e-12)).coefficients
     assert 1e-9 < np.abs(s.coefficients - exact).max() / np.abs(exact).max() < 1e-4
 

@@ -91,9 +91,7 @@ class KernelMatrix(ABC):
         """Everything that the entries depend on, as JSON; None if the entries were passed."""
         return None
 
-    def product(
-        self, V: ArrayLike, *, deterministic: bool = False, rounded: bool = False, progress: Progress = None
-    ) -> Array:
+    def product(self, V: ArrayLike, *, deterministic: bool = False, progress: Progress = None) -> Array:
         """K V, with sums in float64 and a few tiles in memory; ``K @ V`` does the same.
 
         Parameters
@@ -103,9 +101,6 @@ class KernelMatrix(ABC):
             True uses large tiles, added in a fixed order: results are bit-identical for any number of threads. False
             uses tiles that fit the cache and one sum per thread: faster for a matrix in memory, but the last bits
             depend on the number of threads. Kernels on disk and on clusters are always deterministic.
-        rounded : bool
-            True allows a matrix in memory to round V and each product to its own precision: for float32 faster, and
-            off by some 1e-7 |K| |V|.
         progress : bool or callable, optional
 
         Returns
@@ -116,7 +111,7 @@ class KernelMatrix(ABC):
         n, m = self.shape
         if len(values) != m:
             raise InputError(f"V has {len(values)} rows but the kernel has {m} columns; pass one row for each")
-        vectors = np.ascontiguousarray(values.reshape(m, -1), dtype=self.dtype if rounded else np.float64)
+        vectors = np.ascontiguousarray(values.reshape(m, -1), dtype=np.float64)
         return self._product(vectors, deterministic, progress).reshape(n, *values.shape[1:])
 
     def __matmul__(self, V: ArrayLike) -> Array:

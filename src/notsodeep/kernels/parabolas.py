@@ -48,6 +48,7 @@ def _evaluate(x: Any, table: Any, numbers: Any, value: Any, slope: Any) -> None:
     per_unit, middle = np.float32(PER_UNIT * stretch), np.float32(MIDDLE)
     last, zero = np.float32(LAST), np.float32(0)
     factor, constant, steep = np.float32(scale), np.float32(shift), np.float32(scale * PER_UNIT * stretch)
+    least, most = np.float32(-1), np.float32(2)
     flat = table.reshape(-1)
     pieces, places = np.empty(_BLOCK, np.int64), np.empty(_BLOCK, np.float32)
     for start in range(0, x.size, _BLOCK):  # in two loops, of which the first is vectorised
@@ -60,12 +61,13 @@ def _evaluate(x: Any, table: Any, numbers: Any, value: Any, slope: Any) -> None:
             places[i] = where - np.float32(piece)
         for i in range(part.size):
             k, y = pieces[i], places[i]
-            result[i] = factor * (flat[k] + y * (flat[k + 1] + y * flat[k + 2])) - constant
+            bounded = min(max(y, least), most)  # an infinite y times a curvature of 0 would not be a number
+            result[i] = factor * (flat[k] + y * (flat[k + 1] + bounded * flat[k + 2])) - constant
         if slope.size:
             slopes = slope[start : start + _BLOCK]
             for i in range(part.size):
                 k, y = pieces[i], places[i]
-                slopes[i] = steep * (flat[k + 1] + np.float32(2) * y * flat[k + 2])
+                slopes[i] = steep * (flat[k + 1] + np.float32(2) * min(max(y, least), most) * flat[k + 2])
 
 
 def evaluate(

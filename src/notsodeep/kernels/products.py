@@ -1,7 +1,6 @@
 """K V for a symmetric matrix in memory: every entry above the diagonal is read once and used for two rows.
 
-Half of the traffic of a general product. Four rows and two vectors at a time share what is loaded. Products are formed
-in the precision of the vectors; sums of a few hundred of them too, all further ones in float64.
+Half of the traffic of a general product. Four rows and two vectors at a time share what is loaded. Sums are in float64.
 """
 
 from __future__ import annotations
@@ -33,8 +32,7 @@ def symmetric_product(K: Array, diagonal: Array, vectors: Array, report: Callabl
     K : array (n, n)
         C-contiguous; its diagonal and what is below are not read.
     diagonal : array (n,)
-    vectors : array (n, k)
-        float64, or float32 for products in single precision, which take about 0.6 of the time.
+    vectors : array (n, k), float64
     report : callable
         Called with the number of tasks done and in all.
 
@@ -43,7 +41,7 @@ def symmetric_product(K: Array, diagonal: Array, vectors: Array, report: Callabl
     array (n, k), float64; the last bits depend on the number of threads
     """
     n, k = vectors.shape
-    V = np.zeros((k + k % 2, n), vectors.dtype)  # an even number of rows
+    V = np.zeros((k + k % 2, n))  # an even number of rows
     V[:k] = vectors.T
     panels = range(0, n, _PANEL)
     with pool() as crew:
@@ -53,7 +51,7 @@ def symmetric_product(K: Array, diagonal: Array, vectors: Array, report: Callabl
             _add_rows(sums[worker], K, V, i0, min(i0 + _PANEL, n))
 
         crew.share(panels, work, lambda done: report(done, len(panels)))
-    return np.ascontiguousarray((diagonal.astype(np.float64) * V[:k] + sums.sum(axis=0)[:k]).T)
+    return np.ascontiguousarray((diagonal * V[:k] + sums.sum(axis=0)[:k]).T)
 
 
 @_jit
@@ -67,17 +65,16 @@ def _add_rows(sums: Any, K: Any, V: Any, i0: int, i1: int) -> None:
         entries = K[i, i + 1 : i1]
         for column in range(k):
             vector, total = V[column, i + 1 : i1], sums[column, i + 1 : i1]
-            factor, product = np.float64(V[column, i]), 0.0
+            factor, product = V[column, i], 0.0
             for j in range(entries.size):
                 entry = np.float64(entries[j])
                 product += entry * vector[j]
                 total[j] += entry * factor
             sums[column, i] += product
-    zero = V.dtype.type(0)
-    below, right = np.empty((k, _CHUNK), V.dtype), np.zeros((k, _PANEL))
+    below, right = np.empty((k, _CHUNK)), np.zeros((k, _PANEL))
     for j0 in range(i1, n, _CHUNK):
         width = min(_CHUNK, n - j0)
-        below[:, :] = zero
+        below[:, :] = 0.0
         for i in range(i0, i1, 4):
             a, b = K[i, j0 : j0 + width], K[i + 1, j0 : j0 + width]
             c, d = K[i + 2, j0 : j0 + width], K[i + 3, j0 : j0 + width]
@@ -86,7 +83,7 @@ def _add_rows(sums: Any, K: Any, V: Any, i0: int, i1: int) -> None:
                 x, y = below[column, :width], below[column + 1, :width]
                 va, vb, vc, vd = V[column, i], V[column, i + 1], V[column, i + 2], V[column, i + 3]
                 wa, wb, wc, wd = V[column + 1, i], V[column + 1, i + 1], V[column + 1, i + 2], V[column + 1, i + 3]
-                sa = sb = sc = sd = ta = tb = tc = td = zero
+                sa = sb = sc = sd = ta = tb = tc = td = 0.0
                 for j in range(width):
                     sa += a[j] * v[j]
                     sb += b[j] * v[j]

@@ -22,7 +22,7 @@ from notsodeep.nn.training_run import Run
 
 __all__ = ["fingerprint", "restore", "write"]
 
-_MOST_STEPS = 10**6  # of the optimiser in an epoch, as a file may count them
+_MOST_STEPS = 2 * 10**6  # of the optimiser, as a file may count them: each is repeated by the scheduler
 
 
 def write(run: Run, path: str | Path) -> None:
@@ -53,7 +53,7 @@ def restore(run: Run, path: str | Path) -> None:
         found = dict(state["settings"])
         history = _history(state)
         steps = 0 if run.scheduler is None else count(state["steps"], "steps")
-        if steps > _MOST_STEPS * len(history.epochs):
+        if steps > _MOST_STEPS:
             raise ValueError(f"it counts {steps} steps")
     except (LookupError, TypeError, ValueError) as error:
         raise InputError(f"checkpoint={str(path)!r} is damaged ({error}); pass another path") from None
@@ -97,6 +97,8 @@ def _slots(run: Run, tensors: dict[str, Tensor]) -> dict[int, dict[str, Tensor]]
     for name, value in tensors.items():
         place, _, key = name.partition("/")
         index = count(int(place), "index", minimum=0)
+        if place != str(index):  # one name for each: "+0" and other digits are numbers too
+            raise ValueError(f"optimizer/{place!r} is no place")
         plain = torch.tensor(0.0) if key == "step" else parameters[index]
         slots.setdefault(index, {})[key] = _like(value, usual[index][key] if usual else plain, name)
         if (key == "step" and float(value) < 1) or (key.endswith("_sq") and bool((value < 0).any())):

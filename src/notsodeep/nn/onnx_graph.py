@@ -226,7 +226,8 @@ class Graph:
         piece = self.add("Floor", self.add("Clip", where, self.constant(0.0), self.constant(float(LAST))))
         index, y = self.add("Cast", piece, to=_INT64), self.add("Sub", where, piece)
         c0, c1, c2 = (self.add("Gather", self.constant(column), index) for column in parabolas(shape).T)
-        return self.add("Add", self.add("Mul", self.add("Add", self.add("Mul", c2, y), c1), y), c0)
+        bounded = self.add("Clip", y, self.constant(-1.0), self.constant(2.0))
+        return self.add("Add", self.add("Mul", self.add("Add", self.add("Mul", c2, bounded), c1), y), c0)
 
     def _smooth(self, name: str, value: str) -> str:
         direct = {"tanh": "Tanh", "erf": "Erf", "sin": "Sin", "cos": "Cos", "arctan": "Atan"}

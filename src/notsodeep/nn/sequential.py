@@ -123,7 +123,7 @@ class _Parabolas(nn.Module):
         where = x * PER_UNIT + MIDDLE
         piece = torch.floor(torch.clamp(where, 0.0, float(LAST)))
         y, rows = where - piece, torch.nn.functional.embedding(piece.long(), self.table)
-        return rows[..., 0] + y * (rows[..., 1] + y * rows[..., 2])
+        return rows[..., 0] + y * (rows[..., 1] + torch.clamp(y, -1.0, 2.0) * rows[..., 2])
 
 
 class _OnSphere(nn.Module):

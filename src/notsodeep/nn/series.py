@@ -32,7 +32,8 @@ def _on_device(x: Tensor, known: Tensor) -> tuple[Tensor, Tensor]:
     piece = where.clamp(0, LAST).floor()
     y = where - piece
     c0, c1, c2 = known.to(device=x.device, dtype=x.dtype)[piece.long()].unbind(-1)
-    return c0 + y * (c1 + y * c2), (c1 + 2 * y * c2) * PER_UNIT
+    bounded = y.clamp(-1, 2)  # an infinite y times a curvature of 0 would not be a number
+    return c0 + y * (c1 + bounded * c2), (c1 + 2 * bounded * c2) * PER_UNIT
 
 
 def _both(x: Tensor, shape: HermiteSeries, wanted: bool) -> tuple[Tensor, Tensor]:

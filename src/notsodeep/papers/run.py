@@ -64,7 +64,7 @@ def reproduce(
     try:
         judgement = entry.judge(rows)
         written = [*_write_rows(rows, folder), *_write_figure(entry, rows, folder)]
-    except (LookupError, TypeError, AttributeError) as error:
+    except (LookupError, TypeError, ValueError, ArithmeticError, AttributeError) as error:
         if not trials.reused:
             raise
         raise InputError(
@@ -142,9 +142,10 @@ def reproduce_some(
     try:
         text = page(content, entries, out, " ".join(shown))
     except (LookupError, TypeError, ValueError, AttributeError) as error:
-        if len(shown) == len(records):
+        stored = [record["name"] for record in records if record["trials"]["reused"]]
+        if len(shown) == len(records) and not stored:
             raise
-        earlier_ones = ", ".join(list(shown)[len(records) :])
+        earlier_ones = ", ".join([*stored, *list(shown)[len(records) :]])
         raise InputError(
             f"out={str(out)!r}: earlier results are damaged ({error!r}); delete those of {earlier_ones}"
         ) from error

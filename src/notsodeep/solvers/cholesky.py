@@ -84,7 +84,8 @@ class Kept(KernelMatrix):
 
     def _product(self, vectors: Array, deterministic: bool, progress: Progress) -> Array:
         if deterministic or self.shape[0] <= _STEP:  # not worth a compiled loop
-            return super()._product(vectors, deterministic, progress)
+            rounded = self._diagonal - self._diagonal.astype(self.dtype)  # what blocks lose of the diagonal
+            return super()._product(vectors, deterministic, progress) + rounded[:, None] * vectors
         with reporter("product", 1, progress) as report:
             return symmetric_product(self._storage, self._diagonal, vectors, report)
 

@@ -146,13 +146,13 @@ class Cholesky(_InMemory):
         Bytes that may be taken; a share of what is available when absent.
     refined : bool
         Of a float32 kernel, solve the equations of its float64 version; False: those of its entries in float32, which
-        saves computing the kernel once more.
+        saves computing the kernel once more. Entries that are not positive definite are refined in any case.
     tol, max_iter
         As in :class:`Solver`; the steps are those of refinement.
     """
 
     def _solve(self, system: System) -> Solution:
-        plan = strategy(system.K, system.B.shape[1], "cholesky", _budget(self.memory))
+        plan = strategy(system.K, system.B.shape[1], "cholesky", _budget(self.memory), refined=self.refined)
         return system.answer(plan.method, plan.reason, plan.bytes, self._direct(system, plan))
 
 
@@ -166,7 +166,9 @@ class _Iterative(_InMemory):
     def _planned(self, system: System, method: Method, budget: float) -> Solution:
         if self.checkpoint is not None:
             files.writable(self.checkpoint, "checkpoint", parents=True)
-        plan = strategy(system.K, system.B.shape[1], method, budget, self.checkpoint is not None)
+        plan = strategy(
+            system.K, system.B.shape[1], method, budget, resumable=self.checkpoint is not None, refined=self.refined
+        )
         outcome = self._iterated(system, plan) if plan.method == "cg" else self._direct(system, plan)
         return system.answer(plan.method, plan.reason, plan.bytes, outcome)
 
@@ -179,12 +181,8 @@ class _Iterative(_InMemory):
             working = MatrixBlocks(storage, symmetric=True, samples=working.samples)
         inverse = precondition(working, system.shift, self.preconditioner, self.rank, self.seed)
         name = "none" if inverse is None else inverse.name
-        single = plan.stored and plan.dtype == np.float32
-        operator = system.operator(working, rounded=single)
-        if not self._solves(system, plan):
-            exact: Operator = system.exact
-        else:
-            exact = system.operator(working) if single else operator
+        operator = system.operator(working)
+        exact = operator if self._solves(system, plan) else system.exact
         cg = ConjugateGradients(operator, system.B, inverse)
         save: Callable[[], None] | None = None
         if self.checkpoint is not None:

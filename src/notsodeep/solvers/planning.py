@@ -31,7 +31,9 @@ class Strategy:
     reason: str
 
 
-def strategy(K: KernelMatrix, k: int, solver: Method, budget: float, resumable: bool = False) -> Strategy:
+def strategy(
+    K: KernelMatrix, k: int, solver: Method, budget: float, *, resumable: bool = False, refined: bool = True
+) -> Strategy:
     """Choose by size, memory and what the caller wants; `k` targets."""
     n = K.shape[0]
     single, double = 4 * n * n, 8 * n * n
@@ -62,7 +64,8 @@ def strategy(K: KernelMatrix, k: int, solver: Method, budget: float, resumable: 
             return Strategy("cholesky", f64, True, double, f"{why}; {readable(double)} of {readable(budget)} memory")
         if single <= budget:
             because = "the kernel is float32" if K.dtype == f32 else f"{readable(double)} exceed {readable(budget)}"
-            needs = f"a float32 factor of {readable(single)}, refined against the float64 kernel"
+            how = "refined against the float64 kernel" if refined or K.dtype == f64 else "for its own entries"
+            needs = f"a float32 factor of {readable(single)}, {how}"
             return Strategy("cholesky float32", f32, True, single, f"{why}; {because}, so {needs}")
         raise InputError(
             f"solver='cholesky' needs {readable(single)} in float32 but memory={readable(budget)}; use solver='cg'"

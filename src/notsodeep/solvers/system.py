@@ -15,6 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from notsodeep import interrupt
 from notsodeep.checks import InputError, matrix, nonnegative, positive, warn_convergence
 from notsodeep.display import card
+from notsodeep.errors import AbsentError
 from notsodeep.kernels import KernelMatrix, MatrixBlocks
 from notsodeep.progress import Progress, reporter
 from notsodeep.solvers.conjugate_gradients import ConjugateGradients, Operator, relative
@@ -108,7 +109,7 @@ class Solution:
     def required_factor(self) -> Factorization:
         """The factor; a solution without one raises."""
         if self.factor is None:
-            raise InputError(
+            raise AbsentError(
                 f"there is no factorisation to compute this from (a solution by {self.method}, or a model read from a "
                 "file); use solver='cholesky'"
             )
@@ -196,9 +197,9 @@ class System:
         B, magnitude = np.ldexp(columns, -exponent), np.ldexp(1.0, exponent)
         return System(K, B, magnitude, values.shape, ridge, shift, weight, tol, max_iter, progress)
 
-    def operator(self, K: KernelMatrix, *, rounded: bool = False) -> Operator:
-        """V ↦ A V with another copy of the kernel; see :meth:`KernelMatrix.product`."""
-        return lambda V: K.product(V, rounded=rounded, progress=False) + self.shift[:, None] * V
+    def operator(self, K: KernelMatrix) -> Operator:
+        """V ↦ A V with another copy of the kernel."""
+        return lambda V: K @ V + self.shift[:, None] * V
 
     @cached_property
     def _double(self) -> Operator:
