@@ -216,6 +216,26 @@ def test_parquet_that_unpacks_to_gigabytes(tmp_path: Path) -> None:
         at_once(lambda: data.load(path))
 
 
+def test_json_is_measured_before_it_is_parsed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the header of a model, in the description of a network, anywhere."""
+    header = "[" + "[]," * 2_000_000 + "0]"  # 24 MB as numpy writes it, and 300 MB as lists
+    np.savez_compressed(tmp_path / "model.npz", header=np.array(header), digest=np.array(""))
+
+    def refused() -> None:
+        with pytest.raises(InputError, match="its array 'header' has more than 16 MiB"):
+            learn.load(tmp_path / "model.npz")
+
+    at_once(refused)
+    np.savez_compressed(tmp_path / "model.npz", header=np.array("{}"), digest=np.array("0" * (5 << 20)))
+    with pytest.raises(InputError, match="its array 'digest' has more than 16 MiB"):
+        learn.load(tmp_path / "model.npz")
+    with pytest.raises(ValueError, match="its JSON has more than 16 MiB"):
+        json_text('"' + "x" * (16 << 20) + '"')
+    monkeypatch.setattr(reading, "available_memory", lambda: 10**8)
+    with pytest.raises(ValueError, match=r"it needs \d+ MB of memory and 100 MB are free"):
+        at_once(lambda: json_text(header))
+
+
 def test_a_sparse_file_of_a_terabyte(tmp_path: Path) -> None:
     path = tmp_path / "sparse.npy"
     try:
@@ -429,6 +449,7 @@ def test_tables_and_json_ask_for_memory_before_they_are_parsed(tmp_path: Path, m
         monkeypatch.setattr(reading, "available_memory", lambda: 40_000)
     with pytest.raises(InputError, match=r"it needs 0\.08\d* MB of memory"):
         data.load(labels)
+    monkeypatch.setattr(reading, "available_memory", lambda: 10**9)
     tracemalloc.start()
     reading.json_text(nested.read_text())
     taken = tracemalloc.get_traced_memory()[1]

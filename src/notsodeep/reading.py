@@ -31,7 +31,7 @@ Array: TypeAlias = NDArray[Any]
 _HARMLESS = 64 << 20  # every file may unpack to this many bytes
 _RATIO = 200  # larger ones to at most this many times their length: real measurements never compress so well
 _TEXT = 16 << 20  # limit for JSON in bytes, where a kind of file has no other
-_PARSED = {b",": 64, b"[": 100, b"{": 400}  # bytes of memory at most that a value, list or object of JSON takes
+_PARSED = {",": 64, "[": 100, "{": 400}  # bytes of memory at most that a value, list or object of JSON takes
 _DIGITS = 40  # of an integer in JSON
 _DEEPEST = 100  # brackets within brackets in JSON: what is written, shown or compared later recurses
 _MAGIC = np.lib.format.MAGIC_PREFIX
@@ -87,15 +87,18 @@ def json_file(path: str | os.PathLike[str], limit: int = _TEXT) -> Any:
         raw = file.read(limit + 1)
     if len(raw) > limit:
         raise ValueError(f"it has more than {limit >> 20} MiB, which no such file has")
-    affordable(5 * len(raw) + sum(size * raw.count(sign) for sign, size in _PARSED.items()), len(raw))
     try:
-        return json_text(raw.decode("utf-8"))
+        text = raw.decode("utf-8")
     except UnicodeDecodeError:
         raise ValueError("it is not UTF-8 text") from None
+    return json_text(text, limit)
 
 
-def json_text(text: str) -> Any:
-    """Parse JSON; an object names everything once."""
+def json_text(text: str, limit: int = _TEXT) -> Any:
+    """Parse JSON of at most `limit` characters, if there is memory for what it holds; an object names all once."""
+    if len(text) > limit:
+        raise ValueError(f"its JSON has more than {limit >> 20} MiB, which no such file has")
+    affordable(5 * len(text) + sum(size * text.count(sign) for sign, size in _PARSED.items()), len(text))
     try:
         content = json.loads(text, parse_int=_integer, object_pairs_hook=_object)
     except RecursionError:
@@ -247,6 +250,12 @@ class Npz:
     def get(self, name: str) -> Array | None:
         """Read one array, or return None if there is none of this name."""
         return self[name] if name in self._members else None
+
+    def text(self, name: str) -> str:
+        """Read a text such as a header, of at most 16 MiB as it is declared."""
+        if name in self._members and self._members[name].file_size > _TEXT:
+            raise ValueError(f"its array {name!r} has more than {_TEXT >> 20} MiB, which no such text has")
+        return str(self[name])
 
     def __enter__(self) -> Npz:
         return self

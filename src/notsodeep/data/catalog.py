@@ -230,7 +230,7 @@ def _kept(entry: CatalogEntry, cache: str | Path | None) -> tuple[ImageSet, str]
     try:
         with Npz(path) as archive:
             arrays = ImageSet(*(archive[field] for field in ImageSet._fields))
-            source = str(json_text(str(archive["manifest"]))["source"])
+            source = str(json_text(archive.text("manifest"))["source"])
         _verify(entry, arrays)
     except (OSError, ValueError, LookupError, TypeError):
         return None

@@ -113,7 +113,7 @@ def _read(path: Path) -> tuple[dict[str, Any], str, str, dict[str, Array]]:
     with Npz(path) as archive:
         if "header" not in archive:
             raise ValueError(f"it has no header{_DATA if 'X' in archive else ''}")
-        text, digest = str(archive["header"]), str(archive["digest"])
+        text, digest = archive.text("header"), archive.text("digest")
         header = json_text(text)
         if not isinstance(header, dict) or header.get("format") != _FORMAT:
             raise ValueError("its header was not written by notsodeep")
