@@ -9,6 +9,7 @@ import os
 import struct
 import time
 import tracemalloc
+import warnings
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -216,6 +217,60 @@ def test_parquet_that_unpacks_to_gigabytes(tmp_path: Path) -> None:
         at_once(lambda: data.load(path))
 
 
+def arrow_bytes(action: Callable[[], Any]) -> int:
+    """How much more memory than ever before pyarrow takes meanwhile, beyond Python's, in a pool that is else unused."""
+    arrow = pytest.importorskip("pyarrow")
+    usual, counted = arrow.default_memory_pool(), arrow.system_memory_pool()
+    before = counted.max_memory()
+    arrow.set_memory_pool(counted)
+    try:
+        at_once(action)
+    finally:
+        arrow.set_memory_pool(usual)
+    return int(counted.max_memory() - before)
+
+
+def write_words(path: Path, column: str, length: int, rows: int) -> None:
+    """A table of numbers and of one long word in every row, which takes a few kilobytes."""
+    arrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    words = arrow.DictionaryArray.from_arrays(np.zeros(rows, np.int32), ["x" * length])
+    table = arrow.table({"a": np.arange(rows) % 7, column: words})
+    parquet.write_table(table, path, compression="zstd", store_schema=False)  # read as text, not as a dictionary
+
+
+def test_parquet_with_a_long_label_in_every_row(tmp_path: Path) -> None:
+    path = tmp_path / "labels.parquet"
+    write_words(path, "label", 5000, 200_000)  # 1 GB as Python has the words, 4 GB as numpy does
+
+    def refused() -> None:
+        with pytest.raises(InputError, match=r"would unpack from 0\.\d+ MB to 4 GB, which no file of numbers does"):
+            data.load(path)
+
+    assert arrow_bytes(refused) < BYTES
+    write_words(path, "label", 50, 200_000)
+    assert data.load(path).labels.tolist() == ["x" * 50] * 200_000
+
+
+def test_columns_of_parquet_that_are_left_out_are_not_read(tmp_path: Path) -> None:
+    path = tmp_path / "notes.parquet"
+    write_words(path, "note", 4000, 100_000)
+    assert arrow_bytes(lambda: data.load(path, ignore=["note"])) < 20e6
+    np.testing.assert_array_equal(data.load(path, ignore=["note"]).X[:, 0], np.arange(100_000) % 7)
+
+    def refused() -> None:
+        with pytest.raises(InputError, match=r"column 'note' of notes\.parquet does not hold numbers"):
+            data.load(path)
+
+    assert arrow_bytes(refused) < 20e6  # by the type alone
+    write_words(path, "a.note", 4000, 100_000)  # pyarrow would read it with column a
+
+    def shared() -> None:
+        with pytest.raises(InputError, match="a column to leave out that shares its name with another"):
+            data.load(path, ignore=["a.note"])
+
+    assert arrow_bytes(shared) < 20e6
+
+
 def test_json_is_measured_before_it_is_parsed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In the header of a model, in the description of a network, anywhere."""
     header = "[" + "[]," * 2_000_000 + "0]"  # 24 MB as numpy writes it, and 300 MB as lists
@@ -234,6 +289,23 @@ def test_json_is_measured_before_it_is_parsed(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr(reading, "available_memory", lambda: 10**8)
     with pytest.raises(ValueError, match=r"it needs \d+ MB of memory and 100 MB are free"):
         at_once(lambda: json_text(header))
+
+
+def test_numbers_beyond_float64_are_refused_in_one_line(run: Run, tmp_path: Path) -> None:
+    long = np.full((20, 4), np.longdouble("1e400"))
+    if not np.isfinite(long).all():
+        pytest.skip("long doubles have the range of doubles here")
+    for name, write in (("X.npz", lambda path: np.savez(path, X=long)), ("X.npy", lambda path: np.save(path, long))):
+        write(tmp_path / name)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            result = run("data", "info", tmp_path / name)
+        assert (result.code, result.err.count("\n")) == (2, 1)
+        assert "80 NaN or infinite values" in result.err
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(InputError, match="80 NaN or infinite values"):
+            nsd.DEQ("relu", 0.2, 0.8).kernel(long)
 
 
 def test_a_sparse_file_of_a_terabyte(tmp_path: Path) -> None:

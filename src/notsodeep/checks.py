@@ -121,7 +121,8 @@ def matrix(value: ArrayLike, parameter: str = "X", *, rank: int = 2, finite: boo
     if array.size == 0:
         raise InputError(f"{parameter} is empty (shape {array.shape}); pass at least one sample and one feature")
     if array.dtype not in (np.float32, np.float64):
-        array = array.astype(np.float64)
+        with np.errstate(over="ignore", invalid="ignore"):  # a long double may be infinite in float64
+            array = array.astype(np.float64)
     # one pass of sums detects NaN and inf without an n×p temporary of booleans
     if finite:
         with np.errstate(over="ignore", invalid="ignore"):

@@ -6,6 +6,7 @@ Also covers: data/mixtures.py.
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -96,6 +97,76 @@ def test_parquet(tmp_path: Path) -> None:
     for name, message in (("b", "does not hold numbers"), ("c", "cannot be read"), ("d", "is empty")):
         with pytest.raises(nsd.InputError, match=message):
             data.load(tmp_path / f"{name}.parquet")
+
+
+def write_parquet(path: Path, **columns: Any) -> Path:
+    pyarrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    parquet.write_table(pyarrow.table(columns), path, row_group_size=2)
+    return path
+
+
+def test_large_labels_of_parquet_stay_apart(tmp_path: Path) -> None:
+    """Neighbours above 2**53 are one number in float64."""
+    from sklearn.utils.multiclass import type_of_target
+
+    pyarrow = pytest.importorskip("pyarrow")
+    for given, kind in (([1, 2**63, 2**63 + 1], "u"), ([0, 2**53, 2**53 + 1], "i")):
+        labels = pyarrow.array(given, pyarrow.uint64())
+        found = data.load(write_parquet(tmp_path / "a.parquet", one=[0.5, 1.5, 2.5], label=labels)).labels
+        assert found is not None
+        assert (found.tolist(), found.dtype.kind) == (given, kind)
+        assert type_of_target(found) == "multiclass"
+
+
+@pytest.mark.parametrize(
+    ("given", "kind", "expected"),
+    [
+        ("string", "U", ["ä", "", "bcd", "ä", "e"]),
+        ("large_string", "U", ["ä", "", "bcd", "ä", "e"]),
+        ("int8", "i", [-1, 3, 3, 2, 0]),
+        ("float", "f", [0.5, 1.5, 0.5, 0.25, 0]),
+        ("bool", "b", [True, False, True, True, False]),
+    ],
+)
+@pytest.mark.parametrize("encoded", [False, True])
+def test_labels_of_parquet(given: str, kind: str, expected: list[Any], encoded: bool, tmp_path: Path) -> None:
+    """Of every type, in several row groups with words of their own, and of categories as pandas writes them."""
+    pyarrow = pytest.importorskip("pyarrow")
+    labels = pyarrow.array(expected, type=pyarrow.type_for_alias(given))
+    labels = labels.dictionary_encode() if encoded and given != "bool" else labels
+    path = write_parquet(tmp_path / "a.parquet", label=labels, two=[1, 2, 3, 4, 5])
+    found = data.load(path)
+    assert found.labels is not None
+    assert (found.labels.tolist(), found.labels.dtype.kind) == (expected, kind)
+    np.testing.assert_array_equal(found.X, [[1], [2], [3], [4], [5]])
+
+
+def test_columns_of_parquet_that_cannot_be_used(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    for label in (["a", None], [1, None], [None, None]):
+        with pytest.raises(nsd.InputError, match=r"column 'label' of a\.parquet has missing labels"):
+            data.load(write_parquet(path, one=[1, 2], label=label))
+    for label, kind in (([b"a", b"b"], "binary"), ([[1], [2]], "list"), ([{"b": "x"}, {"b": "y"}], "struct")):
+        with pytest.raises(nsd.InputError, match=f"a.parquet holds labels of type {kind}.*; pass numbers or text"):
+            data.load(write_parquet(path, one=[1, 2], label=label))
+    for feature in ([True, None], [[1], [2]], [{"b": 1}, {"b": 2}], [None, None]):
+        with pytest.raises(nsd.InputError, match=r"column 'one' of a\.parquet does not hold numbers"):
+            data.load(write_parquet(path, one=feature, label=[1, 2]))
+
+
+def test_parquet_columns_of_one_name(tmp_path: Path) -> None:
+    pyarrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    columns = [[1, 2], [3, 4], [5, 6], [7, 8], ["u", "v"]]
+    table = pyarrow.table([pyarrow.array(one) for one in columns], names=["a.b", "c", "a", "c", "a.y"])
+    parquet.write_table(table, tmp_path / "a.parquet")
+    found = data.load(tmp_path / "a.parquet", label="a.y")
+    np.testing.assert_array_equal(found.X, np.transpose(columns[:4]))
+    assert found.labels is not None
+    assert found.labels.tolist() == ["u", "v"]
+    table = pyarrow.table([pyarrow.array(columns[4]), pyarrow.array(columns[0])], names=["y", "y"])
+    parquet.write_table(table, tmp_path / "a.parquet")
+    with pytest.raises(nsd.InputError, match="has two columns called 'y'; rename one"):
+        data.load(tmp_path / "a.parquet")
 
 
 def test_gaussian_mixture() -> None:

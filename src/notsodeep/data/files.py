@@ -137,7 +137,10 @@ def _npz(path: Path, label: str) -> _Arrays:
 
 
 def _double(array: NDArray[Any]) -> NDArray[Any]:
-    return array.astype(np.float64, copy=False) if array.dtype.kind in "fiub" else array  # others are refused later
+    if array.dtype.kind not in "fiub":
+        return array  # is refused later
+    with np.errstate(over="ignore", invalid="ignore"):  # so is what float64 cannot hold
+        return array.astype(np.float64, copy=False)
 
 
 def _csv(path: Path, label: Column | None, ignore: Sequence[Column]) -> _Arrays:
@@ -262,36 +265,97 @@ def _parquet(path: Path, label: Column | None, ignore: Sequence[Column]) -> _Arr
     need("pyarrow.parquet")
     try:
         with pyarrow.parquet.ParquetFile(regular(path)) as file:
-            described = file.metadata
-            cells = described.num_rows * max(described.num_columns, 1)
+            described, schema = file.metadata, file.schema_arrow
+        chosen = _columns(schema.names, path.name, label, ignore)
+        words = _parquet_words(schema, chosen, path.name)
+        # every different word once: a few bytes of a file may repeat a long one in each of millions of rows
+        with pyarrow.parquet.ParquetFile(path, metadata=described, read_dictionary=words) as file:
+            if words and not pyarrow.types.is_dictionary(file.schema_arrow.types[chosen.label]):
+                raise InputError(f"{path.name} has two columns called {words[0]!r}; rename one of them")
+            cells = described.num_rows * (len(chosen.features) + (chosen.label is not None))
             unpacked = sum(described.row_group(k).total_byte_size for k in range(described.num_row_groups))
             affordable(max(8 * cells, unpacked), path.stat().st_size)
-            return _parquet_table(file.read(), path, label, ignore)
+            return _parquet_table(file, chosen, path)
     except (pyarrow.ArrowException, RuntimeError, TypeError, LookupError, OverflowError) as error:
         raise ValueError(f"it is damaged: {error}") from None
 
 
-def _parquet_table(table: Any, path: Path, label: Column | None, ignore: Sequence[Column]) -> _Arrays:
-    names = table.column_names
-    chosen = _columns(names, path.name, label, ignore)
+def _parquet_words(schema: Any, chosen: _Columns, file: str) -> list[str]:
+    """The names of columns of text that are read; what cannot be used is refused by its type, before it is read."""
+    types, held = need("pyarrow").types, schema.types
+
+    def is_number(kind: Any) -> bool:
+        kind = kind.value_type if types.is_dictionary(kind) else kind
+        return bool(types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind))
+
+    def is_text(kind: Any) -> bool:
+        kind = kind.value_type if types.is_dictionary(kind) else kind
+        return bool(types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind))
+
+    for k in chosen.features:
+        if not is_number(held[k]):
+            raise _no_numbers(schema.names[k], file)
+    if chosen.label is None or is_number(held[chosen.label]) or types.is_null(held[chosen.label]):
+        return []
+    if not is_text(held[chosen.label]):
+        raise InputError(f"{file} holds labels of type {held[chosen.label]}; pass numbers or text")
+    return [schema.names[chosen.label]]
+
+
+def _no_numbers(column: str, file: str) -> InputError:
+    return InputError(
+        f"column {column!r} of {file} does not hold numbers; if these are the labels, pass "
+        f"--label {column} (label= in Python), otherwise --ignore {column} (ignore=)"
+    )
+
+
+def _parquet_table(file: Any, chosen: _Columns, path: Path) -> _Arrays:
+    names = file.schema_arrow.names
+    table = _parquet_columns(file, [*chosen.features, *([] if chosen.label is None else [chosen.label])], path.name)
     columns = []
     for k in chosen.features:
-        values = table.column(k).to_numpy()
-        if values.dtype.kind not in "fiub":
-            raise InputError(
-                f"column {names[k]!r} of {path.name} does not hold numbers; if these are the labels, pass "
-                f"--label {names[k]} (label= in Python), otherwise --ignore {names[k]} (ignore=)"
-            )
+        values = table[k].to_numpy()
+        if values.dtype.kind not in "fiub":  # truth values of which some are missing
+            raise _no_numbers(names[k], path.name)
         columns.append(values.astype(np.float64))
-    X = np.column_stack(columns) if columns else np.empty((table.num_rows, 0))
+    X = np.column_stack(columns) if columns else np.empty((file.metadata.num_rows, 0))
     if chosen.label is None:
         return _Arrays(X, notes=chosen.notes)
-    given = table.column(chosen.label).to_pylist()
-    if any(one is None for one in given):
+    given = table[chosen.label]
+    if given.null_count:
         raise InputError(f"column {names[chosen.label]!r} of {path.name} has missing labels; drop those rows")
-    words = [one for one in given if isinstance(one, str)]
-    affordable(4 * len(given) * max(map(len, words), default=0), path.stat().st_size)  # as an array of text
-    return _Arrays(X, np.array(given), notes=chosen.notes)  # words become an array of text, not of objects
+    return _Arrays(X, _parquet_labels(given, path.stat().st_size), notes=chosen.notes)
+
+
+def _parquet_columns(file: Any, places: Sequence[int], name: str) -> dict[int, Any]:
+    """The columns at these places, and no others.
+
+    pyarrow reads columns by their names, and with "a" all others that are called "a" or "a.b".
+    """
+    names, schema = file.schema_arrow.names, file.schema
+    wanted = dict.fromkeys(names[k] for k in places)
+    paths = (schema.column(k).path.split(".") for k in range(len(schema)))
+    if sum(any(".".join(path[:k]) in wanted for k in range(1, len(path) + 1)) for path in paths) > len(places):
+        raise InputError(f"{name} has a column to leave out that shares its name with another; rename one of them")
+    table = file.read(columns=list(wanted))
+    found: dict[str, list[Any]] = {column: [] for column in wanted}
+    for column, values in zip(table.column_names, table.columns, strict=True):
+        found[column].append(values)
+    return {k: found[names[k]].pop(0) for k in sorted(places)}
+
+
+def _parquet_labels(given: Any, stored: int) -> NDArray[Any]:
+    """Labels as an array of numbers or of text, not of objects."""
+    if not need("pyarrow").types.is_dictionary(given.type):
+        values: NDArray[Any] = given.to_numpy()
+        if values.dtype.kind == "f":
+            return values.astype(np.float64)
+        fits = values.dtype != np.uint64 or values.max(initial=0) <= np.iinfo(np.int64).max
+        return values.astype(np.int64) if values.dtype.kind in "iu" and fits else values
+    whole = given.combine_chunks()
+    words = whole.dictionary.to_pylist()
+    affordable(4 * (len(whole) + len(words)) * max(map(len, words), default=0), stored)  # as arrays of text
+    return np.array(words, dtype=str)[whole.indices.to_numpy()]
 
 
 def _default_label(names: Sequence[str]) -> int | None:
