@@ -13,6 +13,7 @@ from sklearn.base import ClassifierMixin, MultiOutputMixin, RegressorMixin
 from sklearn.utils.multiclass import check_classification_targets
 
 from notsodeep.checks import InputError, positive
+from notsodeep.errors import AbsentError
 from notsodeep.kinds import Kind
 from notsodeep.learn import persistence
 from notsodeep.learn.base import KernelMachine, evidence
@@ -65,7 +66,7 @@ class KernelRegressor(RegressorMixin, MultiOutputMixin, KernelMachine):  # type:
 
     def _require_process(self) -> None:
         if not Kind.of(self.kind).is_process:
-            raise InputError(
+            raise AbsentError(
                 f"kind={self.kind!r} is not the prior of a Gaussian process; use kind='ck' or kind='nngp' for a "
                 "standard deviation or a likelihood"
             )
