@@ -34,7 +34,7 @@ def solver_of(solver: str | Solver) -> Solver:
     """The solver itself, or the one of this name with its defaults.
 
     >>> solver_of("cholesky")
-    Cholesky(tol=1e-06, max_iter=None, memory=None)
+    Cholesky(tol=1e-06, max_iter=None, memory=None, refined=True)
     """
     return solver if isinstance(solver, Solver) else SOLVERS[choice(solver, SOLVERS, "solver")]()
 
@@ -46,7 +46,7 @@ def solver_with(solver: str | Solver, **options: Any) -> str | Solver:
     solver does not take it.
 
     >>> solver_with("cholesky", tol=1e-9, max_iterations=None, rank=7)
-    Cholesky(tol=1e-09, max_iter=None, memory=None)
+    Cholesky(tol=1e-09, max_iter=None, memory=None, refined=True)
     """
     found = isinstance(solver, Solver)
     kind = type(solver) if isinstance(solver, Solver) else SOLVERS[choice(solver, SOLVERS, "solver")]
