@@ -293,6 +293,18 @@ def test_a_small_row_beside_a_large_one_of_the_same_direction(name):
     assert K[0, 1] == pytest.approx(slope**2 * 2e-20, rel=1e-9)
 
 
+@pytest.mark.parametrize("correlation", [0.1, -0.6])
+def test_a_row_inside_the_kinks_beside_one_far_beyond(correlation):
+    """E[uφ(v)] = Λ E[φ'(v)], and E[φ'(v)] = erf(1/√(2q)) for the clipped line; a_1 of the large row loses digits."""
+    small, large = 1e-3, 3e7
+    rows = np.array([[small, 0.0], [large * correlation, large * math.sqrt(1 - correlation**2)]])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", nsd.ConvergenceWarning)
+        K, info = nsd.Explicit(["hard_tanh"]).kernel(rows, return_info=True)
+    truth = small * rows[1, 0] * math.erf(1 / (large * math.sqrt(2)))
+    assert abs(K[0, 1] - truth) / math.sqrt(K[0, 0] * K[1, 1]) <= info.error
+
+
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 def test_long_rows_of_equal_entries(dtype):
     """Equal products all round to the same side."""
@@ -463,6 +475,14 @@ def test_kernels_that_underflow_are_refused(name, size):
         with pytest.raises(nsd.InputError, match="underflows"):
             model.kernel_diag(rows)
     nsd.DEQ(name, 0.2, 0.8, 0.1).kernel(rows)  # the bias is a signal
+
+
+def test_rows_whose_inverse_norm_overflows_are_refused():
+    """relu gave NaN beside rows of 1e-310."""
+    rows = np.array([[1.0, 0.5], [6e-311, 8e-311]])
+    with pytest.raises(nsd.InputError, match="stay above 1e-300"):
+        nsd.DEQ("relu", 0.2, 0.8).kernel(rows)
+    assert np.isfinite(nsd.DEQ("relu", 0.2, 0.8, 0.1).kernel(rows)).all()
 
 
 def test_few_rows_of_equal_terms_among_many():

@@ -6,6 +6,7 @@ Also covers: nn/onnx_graph.py.
 from __future__ import annotations
 
 import io
+import math
 import pickle
 import sys
 
@@ -67,6 +68,7 @@ def test_designs_on_the_sphere_are_plain_layers_too():
         assert "notsodeep" not in modules(plain)
         x = rows(dtype=torch.float32)
         torch.testing.assert_close(plain(x), net(x), rtol=1e-5, atol=1e-5)
+        assert plain(torch.full_like(x, math.nan)).isnan().all()  # as every layer of torch
 
 
 def test_a_homogeneous_network_needs_no_norms():

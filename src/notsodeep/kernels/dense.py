@@ -153,21 +153,15 @@ def radial_samples(model: Network, X: Array, dtype: Any, parameter: str = "X") -
 def sized(
     recursion: Recursion, samples: Samples, kinds: tuple[str, ...], parameter: str = "X"
 ) -> tuple[Samples, Levels]:
-    """The samples and their variances; rows whose squares underflow become zeros where that changes no digit.
-
-    Homogeneous activations do without the squares.
-    """
-    if all(phi.shape.homogeneous for phi in recursion.activations):
-        return samples, levels_of(recursion, samples)
-    kept = samples.without_vanishing()
+    """The samples and their variances; rows whose squares underflow become zeros where that changes no digit."""
+    gone, least = samples.vanishing(all(phi.shape.homogeneous for phi in recursion.activations))
+    kept = samples.without(gone) if gone.any() else samples
     levels = levels_of(recursion, kept)
-    if kept is not samples and not all(
-        exact_diagonal(recursion, kind, levels)[samples.vanishing].all() for kind in kinds
-    ):
-        shortest = float((samples.factor * samples.norm)[samples.vanishing].min())
+    if not all(exact_diagonal(recursion, kind, levels)[gone].all() for kind in kinds):
+        shortest = float((samples.factor * samples.norm)[gone].min())
         raise InputError(
             f"{parameter} has a row of norm {shortest:.3g}, whose kernel underflows; scale {parameter} so that norms "
-            "stay above 1e-150, or set such rows to zero"
+            f"stay above {least:g}, or set such rows to zero"
         )
     return kept, levels
 

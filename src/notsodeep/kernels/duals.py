@@ -69,8 +69,8 @@ def dual_of_pair(
         margin = 3 * int(constants[2]) + ORDERS
         lost = 6 * EPSILON * left[margin, i] * right[margin, j]
         slope_noise = 6 * EPSILON * left[margin + 1, i] * right[margin + 1, j]
-        if pieces_summed(root, eta, zeta):  # accurate to half of the digits only
-            lost = math.sqrt(lost * EPSILON)
+        if pieces_summed(root, eta, zeta):  # only the coefficients of each sample lose digits
+            lost = 1.5 * EPSILON * (left[margin, i] + right[margin, j])
     else:
         G, slope = closed_dual(type_, constants, qi, qj, eta, zeta)
         G += left[0, i] + right[0, j] + constants[2]

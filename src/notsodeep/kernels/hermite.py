@@ -58,6 +58,7 @@ class Equation(NamedTuple):
     odd: bool  # φ
     orders: Any  # (terms,): of `rising`, in the dtype of the tile
     skip: Any  # (3, BUCKETS + 1): leading terms that are negligible for |ρ| ≤ b/BUCKETS, in each stage of Newton
+    begin: Any  # (BUCKETS + 1,): the stage that follows the first guess
     near: Any  # (BUCKETS + 1,): the largest step for which a Taylor step replaces another evaluation
     reach: float  # the largest |ρ| of the series
 
@@ -237,6 +238,36 @@ def set_apart(rho: Any, drive: Any, terms: int, skip: Any, chosen: Any, kept: An
 
 
 @_jit
+def _begin(A: Any, B: Any, i: int, start: int, equation: Any, norm: Any, drive: Any, rho: Any) -> None:
+    """Where Newton begins: the solution with G up to its linear term, and one step with the four lowest orders."""
+    one, two, low = rho.dtype.type(1), rho.dtype.type(2), rho.dtype.type(-1)
+    odd, recurrent, terms, count = equation.odd, equation.recurrent, A.shape[0], rho.shape[0]
+    stop = start + count
+    a0, a1, a2, a3 = A[terms - 1, i], A[terms - 2, i], A[terms - 3, i], A[terms - 4, i]
+    b0, b1 = B[terms - 1, start:stop], B[terms - 2, start:stop]
+    b2, b3 = B[terms - 3, start:stop], B[terms - 4, start:stop]
+    if odd:
+        for j in range(count):
+            weight = recurrent * norm[j]
+            c0, c1, c2, c3 = a0 * b0[j], a1 * b1[j], a2 * b2[j], a3 * b3[j]
+            x = min(max(drive[j] / (one - weight * c0), low), one)
+            z = x * x
+            p = ((c3 * z + c2) * z + c1) * z + c0
+            d = two * z * ((c3 * z * (two + one) + two * c2) * z + c1) + p
+            x += (weight * p * x + drive[j] - x) / (one - weight * d)
+            rho[j] = min(max(x, low), one)
+    else:
+        for j in range(count):
+            weight = recurrent * norm[j]
+            c0, c1, c2, c3 = a0 * b0[j], a1 * b1[j], a2 * b2[j], a3 * b3[j]
+            x = min(max((drive[j] + weight * c0) / (one - weight * c1), low), one)
+            p = ((c3 * x + c2) * x + c1) * x + c0
+            d = (c3 * x * (two + one) + two * c2) * x + c1
+            x += (weight * p + drive[j] - x) / (one - weight * d)
+            rho[j] = min(max(x, low), one)
+
+
+@_jit
 def hermite_pass(
     out: Any, left: Any, right: Any, rising_left: Any, rising_right: Any, equation: Any, codes: Any,
     i0: int, i1: int, j0: int, j1: int, symmetric: bool,
@@ -250,7 +281,7 @@ def hermite_pass(
     √(q_i q_j), the largest |ρ| of the others (−1 if there are none), the largest Ġ, the largest number of iterations,
     and how many are left.
     """
-    recurrent, gain, bias = equation.recurrent, equation.input, equation.bias
+    recurrent, weight, bias = equation.recurrent, equation.input, equation.bias
     odd, reach, A, B = equation.odd, equation.reach, left.terms, right.terms
     zero, one, two, three = out.dtype.type(0), out.dtype.type(1), out.dtype.type(2), out.dtype.type(3)
     terms = A.shape[0]
@@ -265,31 +296,23 @@ def hermite_pass(
             count = min(CHUNK, j1 - start)
             stop = start + count
             drive, rho, G, slope = buffer[0, :count], buffer[1, :count], buffer[2, :count], buffer[3, :count]
-            norm, z, bend = buffer[4, :count], buffer[5, :count], buffer[6, :count]
+            norm, z, bend, gain = buffer[4, :count], buffer[5, :count], buffer[6, :count], buffer[7, :count]
             row = out[0, i, start:stop]
             scale, root = right.factor[start:stop], right.inverse[start:stop]
-            linear, first = (terms - 1, A[terms - 1, i]) if odd else (terms - 2, A[terms - 2, i])
-            last, mean_i, firsts = (
-                B[terms - 1, start:stop],
-                A[terms - 1, i] * (zero if odd else one),
-                B[linear, start:stop],
-            )
             for j in range(count):
                 norm[j] = root_i * root[j]  # 1/√(q_i q_j)
-                drive[j] = (gain * row[j] * (scale_i * scale[j]) + bias) * norm[j]
-                # G up to its linear term
-                begun = drive[j] + recurrent * norm[j] * mean_i * last[j]
-                begun /= one - recurrent * norm[j] * (first * firsts[j])
-                rho[j] = min(max(begun, -one), one)
+                drive[j] = (weight * row[j] * (scale_i * scale[j]) + bias) * norm[j]
+            _begin(A, B, i, start, equation, norm, drive, rho)
             apart = set_apart(rho, drive, terms, equation.skip[2], chosen, kept)
-            stage = 0
+            stage = -1
             for iteration in range(_STEPS):
                 close = zero
                 for j in range(count):
                     close = max(close, abs(rho[j]))
-                bucket = bucket_of(close)
-                for j in range(count):
                     z[j] = rho[j] * rho[j] if odd else rho[j]
+                bucket = bucket_of(close)
+                if stage < 0:
+                    stage = equation.begin[bucket]
                 if stage < 2:
                     sums(A, B, i, start, equation.skip[stage, bucket], z, G, slope)
                 else:
@@ -304,7 +327,8 @@ def hermite_pass(
                 largest = zero
                 for j in range(count):
                     excess = rho[j] - recurrent * G[j] * norm[j] - drive[j]
-                    z[j] = -excess / (one - recurrent * slope[j] * norm[j])
+                    gain[j] = one / (one - recurrent * slope[j] * norm[j])
+                    z[j] = -excess * gain[j]
                     largest = max(largest, abs(z[j]))
                 most = max(most, iteration + 1)
                 if iteration == _STEPS - 1 or (stage == 2 and largest <= equation.near[bucket]):
@@ -318,7 +342,7 @@ def hermite_pass(
             residual = steep = close = zero
             for j in range(count):  # to second order: the step, G and dG/dρ
                 step = z[j]
-                step += recurrent * norm[j] * bend[j] * step * step / (one - recurrent * slope[j] * norm[j])
+                step += recurrent * norm[j] * bend[j] * step * step * gain[j]
                 moved = min(max(rho[j] + step, -one), one)
                 step = moved - rho[j]
                 rho[j] = moved

@@ -40,6 +40,7 @@ _ACCEPTED, _ACCEPTED_FOR_MANY, _ACCEPTED_SINGLE = 5e-13, 1e-10, 1e-4
 # the largest norm of ordinary rows, and their largest error, that of the diagonal included
 _ORDINARY, _ACCEPTED_ORDINARY = 3.1, 1e-12
 _MANY, _MANY_ORDINARY = 2048, 20_000  # pairs
+_COARSE = 0.05  # error of ρ from which few orders suffice
 
 
 @dataclass(frozen=True)
@@ -185,6 +186,16 @@ def _taylor_steps(shares: Array, order: Array, goal: float, least: float) -> Arr
     return np.maximum(np.sqrt(goal / np.maximum(sums, 1e-3)), least)
 
 
+def _first_stages(shares: Array, order: Array, loop: float, near: Array) -> Array:
+    """The stage of Newton after a guess with the four lowest orders, for |ρ| ≤ b/BUCKETS; loop: σ_a²Ġ at most."""
+    left_out, power = shares[:-4], order[:-4]
+    sizes = [
+        loop / max(1 - loop, EPSILON) * float((left_out / power) @ correlation**power)
+        for correlation in np.linspace(0, 1, BUCKETS + 1)
+    ]
+    return np.where(np.array(sizes) <= near, 2, np.where(np.array(sizes) <= _COARSE, 1, 0))
+
+
 def _expansion(sample: Samples, variance: Array, table: Array, odd: bool) -> tuple[Expansion, Array]:
     """The arguments of one group of samples, and the order of each row of the table; highest order first."""
     order = np.arange(len(table))[::-1].astype(np.float64)
@@ -228,6 +239,8 @@ def _hermite(
     known = max(level.residual for level in levels) + 2 * share * max(sample.rounding for sample in samples)
     known += float(np.finfo(dtype).eps)
     goals = (1e-2, 1e-4, 1e-8) if single else (1e-3, 1e-8, 1e-17)
+    near = _taylor_steps(shares, order, *((3e-8, 2e-6) if single else (1e-16, 1e-14)))
+    loop = model.recurrent * max(float(level.slope.max()) for level in levels)
     equation = Equation(
         dtype.type(model.recurrent),
         dtype.type(model.input),
@@ -235,7 +248,8 @@ def _hermite(
         odd,
         np.ascontiguousarray(order[::-1], dtype=dtype),
         np.stack([_skippable(shares, order, goal) for goal in goals]),
-        _taylor_steps(shares, order, *((3e-8, 2e-6) if single else (1e-16, 1e-14))).astype(dtype),
+        _first_stages(shares, order, loop, near),
+        near.astype(dtype),
         series.reach,
     )
     rates, tangent = _Rates(levels, found), any(Kind.of(kind).is_tangent for kind in kinds)

@@ -29,7 +29,8 @@ Array: TypeAlias = NDArray[Any]
 _EPSILON = float(np.finfo(np.float64).eps)
 _PROBES = 8  # rows whose inner products are also computed exactly
 _LARGER = 100.0  # terms larger than E[φ²] by this factor lose digits that count
-_SHORTEST = 1e-150  # norm of a row whose square keeps its digits
+# norm of a row whose square keeps its digits; homogeneous activations do without squares, but not without 1/‖x‖
+_SHORTEST, _SHORTEST_OF_HOMOGENEOUS = 1e-150, 1e-300
 _QUADRATURE = 4e-14  # relative error of Gaussian integrals of a callable, whose values are only known to a few ε
 
 
@@ -83,19 +84,16 @@ class Samples:
         """‖x‖²."""
         return (self.factor * self.norm) ** 2
 
-    @cached_property
-    def vanishing(self) -> Array:
-        """Rows whose squared norm underflows, (n,)."""
+    def vanishing(self, homogeneous: bool) -> tuple[Array, float]:
+        """Rows that are too short, (n,), and the least norm that is not."""
         length = self.factor * self.norm
-        return np.asarray((length > 0) & (length < _SHORTEST))
+        shortest = _SHORTEST_OF_HOMOGENEOUS if homogeneous else _SHORTEST
+        return np.asarray((length > 0) & (length < shortest)), shortest
 
-    def without_vanishing(self) -> Samples:
+    def without(self, gone: Array) -> Samples:
         """The same with zeros for these rows."""
-        if not self.vanishing.any():
-            return self
-        rows, exact = (np.where(self.vanishing[:, None], 0, array) for array in (self.rows, self.exact))
-        norm = np.where(self.vanishing, 0.0, self.norm)
-        return Samples(rows.astype(self.rows.dtype), exact.astype(self.exact.dtype), self.factor, norm)
+        rows, exact = (np.where(gone[:, None], 0, array).astype(array.dtype) for array in (self.rows, self.exact))
+        return Samples(rows, exact, self.factor, np.where(gone, 0.0, self.norm))
 
     @cached_property
     def rounding(self) -> float:

@@ -121,7 +121,7 @@ class _Parabolas(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         where = x * PER_UNIT + MIDDLE
-        piece = torch.floor(torch.clamp(where, 0.0, float(LAST)))
+        piece = torch.floor(torch.clamp(torch.nan_to_num(where), 0.0, float(LAST)))
         y, rows = where - piece, torch.nn.functional.embedding(piece.long(), self.table)
         return rows[..., 0] + y * (rows[..., 1] + torch.clamp(y, -1.0, 2.0) * rows[..., 2])
 
