@@ -152,6 +152,28 @@ def test_collinear_rows_where_a_long_series_is_cut():
     check(draw(10_005, "long", "finite", "arctan"), LIMITS["long"])
 
 
+def test_few_pairs_of_a_long_series():
+    """The statement was 1.2e-12: on row slices the loss of the worst pair counts for all."""
+    check(draw(10_011, "ordinary", "deq", "swish"), LIMITS["ordinary"])
+
+
+@pytest.mark.parametrize(("name", "recurrent"), [("softplus", 0.98), ("swish", 0.96)])
+def test_a_truncated_slope_does_not_make_the_gain_smaller(name, recurrent):
+    """Norms of 1e6, where φ is a line with one kink: the error was 0.83 where 0.65 was stated, from Ġ as computed."""
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((50, 5))
+    X[1] = X[0] * (1 + 7e-7) + 1e-7 * rng.standard_normal(5)
+    X *= 7e5 / np.linalg.norm(X, axis=1)[:, None]
+    phi = 1.05 * nsd.activation(name).stretched(1.36)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", nsd.ConvergenceWarning)
+        K, info = nsd.DEQ(phi, recurrent, 1.0).kernel(X, kind="ntk", return_info=True)
+    truth = nsd.DEQ(1.05 * 1.36 * nsd.activation("relu"), recurrent, 1.0).kernel(X, kind="ntk")
+    root = np.sqrt(np.diag(truth))
+    error = np.max(np.abs(K - truth) / np.multiply.outer(root, root))
+    assert 0.05 < error <= info.error + 1e-4
+
+
 # --- pairs that lost digits ---------------------------------------------------------------
 
 

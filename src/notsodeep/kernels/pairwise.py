@@ -220,7 +220,7 @@ def _hermite(
     kinds: tuple[str, ...],
     added: float,
 ) -> Plan | None:
-    """By series on row slices; None where a closed form, entry by entry, would lose far fewer digits."""
+    """By series on row slices; None where pair by pair far fewer digits are lost, at a cost that can be afforded."""
     model, codes = recursion.layers[0], np.array(kind_codes(kinds))
     series = _series_of(found)
     dtype = samples[0].rows.dtype
@@ -240,7 +240,7 @@ def _hermite(
     known += float(np.finfo(dtype).eps)
     goals = (1e-2, 1e-4, 1e-8) if single else (1e-3, 1e-8, 1e-17)
     near = _taylor_steps(shares, order, *((3e-8, 2e-6) if single else (1e-16, 1e-14)))
-    loop = model.recurrent * max(float(level.slope.max()) for level in levels)
+    slopes = np.concatenate([level.slope[0] for level in levels])
     equation = Equation(
         dtype.type(model.recurrent),
         dtype.type(model.input),
@@ -248,28 +248,31 @@ def _hermite(
         odd,
         np.ascontiguousarray(order[::-1], dtype=dtype),
         np.stack([_skippable(shares, order, goal) for goal in goals]),
-        _first_stages(shares, order, loop, near),
+        _first_stages(shares, order, model.recurrent * float(slopes.max()), near),
         near.astype(dtype),
         series.reach,
     )
     rates, tangent = _Rates(levels, found), any(Kind.of(kind).is_tangent for kind in kinds)
     # 1/(1 − σ_a²Ġ) of a pair is at most the root of the product of those of its rows
-    gains = 1 / np.maximum(1 - model.recurrent * np.concatenate([level.slope[0] for level in levels]), EPSILON)
+    gains = 1 / np.maximum(1 - model.recurrent * slopes, EPSILON)
 
-    def lost_with(gain: Any, residual: float, nearest: float) -> float:
+    def lost_with(gain: Any, residual: float, nearest: float) -> tuple[float, Array]:
+        """Error of the kernels, and of Ġ for each sample, if no pair has a larger gain."""
         value, beyond = series.truncation(nearest)
         # of Λ relative to √(q_i q_j), then of Ġ relative to √(Ġ_ii Ġ_jj)
         covariance = gain * (known + residual + series.error + value)
         slope = beyond + rates.steepness(nearest) * covariance + series.error + 16 * EPSILON
-        return float(np.max(rates.growth * covariance + (gain * slope if tangent else 0.0)))
+        return float(np.max(rates.growth * covariance + (gain * slope if tangent else 0.0))), slope
 
     def lost(residual: float, nearest: float, steepest: float) -> float:
-        """Error of the kernels while |ρ| ≤ `nearest` and Ġ ≤ `steepest`."""
-        most = 1 / max(1 - model.recurrent * steepest, EPSILON)
-        return min(lost_with(gain, residual, nearest) for gain in (most, gains))
+        """Error of the kernels while |ρ| ≤ `nearest` and Ġ ≤ `steepest` as computed."""
+        error, doubt = lost_with(gains, residual, nearest)
+        most = 1 / max(1 - model.recurrent * (steepest + float(np.max(doubt * slopes))), EPSILON)
+        return min(error, lost_with(most, residual, nearest)[0])
 
-    steepest = max(float(level.slope.max()) for level in levels)
-    if found.replaceable and lost(0.0, series.reach, steepest) > _accepted(samples, added):
+    # pair by pair, the loss is that of each pair: affordable for few pairs, or with a closed form
+    affordable = found.replaceable or len(samples[0]) * len(samples[1]) < _MANY
+    if affordable and lost(0.0, series.reach, float(slopes.max())) > _accepted(samples, added):
         return None
 
     def summarise(results: list[Any]) -> Summary:

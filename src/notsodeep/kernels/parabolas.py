@@ -26,7 +26,7 @@ PER_UNIT = _INTERVALS / (2 * RADIUS)  # intervals in a unit of x
 MIDDLE = _INTERVALS / 2 + 1  # where x = 0 is: x·PER_UNIT + MIDDLE is the number of the interval and the place in it
 LAST = _INTERVALS + 1  # number of the last interval
 _BLOCK = 512  # entries whose intervals are found before their parabolas are looked up
-_WORTHWHILE = 1 << 15  # entries that are worth another thread
+_WORTHWHILE = 1 << 19  # entries that are worth another thread: BLAS' own threads spin on after a product
 
 
 @lru_cache(maxsize=16)

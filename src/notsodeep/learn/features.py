@@ -25,14 +25,12 @@ from notsodeep.learn.persistence import numbers_of
 from notsodeep.learn.preprocessing import FloatTransformer, rows_to_transform
 from notsodeep.matching import Match, SphereMatch, match
 from notsodeep.models import DEQ, Explicit
-from notsodeep.threads import shared
 
 __all__ = ["DEQFeatures"]
 
 Array: TypeAlias = NDArray[Any]
 
 _TRIED = 16  # training rows whose equilibria are solved in fit to report `n_iter_`
-_FEWEST_ROWS = 128  # that are worth another thread
 _TILE_BYTES = 32 * 2**20  # hidden states of one tile of rows
 _NEW_NAMES = {"max_iterations": "max_iter", "seed": "random_state"}
 _takes_old_names = old_parameters(
@@ -183,24 +181,16 @@ class DEQFeatures(ClassNamePrefixFeaturesOutMixin, FloatTransformer):  # type: i
         extra = self._n_features_out - width
         result = np.empty((len(X), self._n_features_out), self._precision)
         tile = max(1, _TILE_BYTES // (width * self._precision.itemsize))
-        residuals = [0.0]
-
-        def work(some: slice) -> None:
-            for start in range(some.start, some.stop, tile):
-                part = slice(start, min(start + tile, some.stop))
-                rows = self.preparation_(X[part]).astype(self._precision, copy=False)
-                hidden = result[part, :width]
-                residuals.append(self._hidden(rows, hidden)[0])
-                if extra:
-                    hidden *= math.sqrt(self.model_.recurrent)
-                    result[part, width : width + rows.shape[1]] = math.sqrt(self.model_.input) * rows
-                    result[part, width + rows.shape[1] :] = math.sqrt(self.model_.bias)
-
-        if self.network_ is None:
-            work(slice(0, len(X)))
-        else:
-            shared(work, len(X), _FEWEST_ROWS)
-        worst = max(residuals)
+        worst = 0.0
+        for start in range(0, len(X), tile):
+            part = slice(start, start + tile)
+            rows = self.preparation_(X[part]).astype(self._precision, copy=False)
+            hidden = result[part, :width]
+            worst = max(worst, self._hidden(rows, hidden)[0])
+            if extra:
+                hidden *= math.sqrt(self.model_.recurrent)
+                result[part, width : width + rows.shape[1]] = math.sqrt(self.model_.input) * rows
+                result[part, width + rows.shape[1] :] = math.sqrt(self.model_.bias)
         if worst > self.tol:
             warn_convergence(
                 f"an equilibrium stopped at relative residual {worst:.1e} > tol={self.tol:.1e} after "
