@@ -31,6 +31,7 @@ __all__ = ["DEQFeatures"]
 Array: TypeAlias = NDArray[Any]
 
 _TRIED = 16  # training rows whose equilibria are solved in fit to report `n_iter_`
+_CACHED = 1 << 15  # entries that an activation treats at a time
 _TILE_BYTES = 32 * 2**20  # hidden states of one tile of rows
 _NEW_NAMES = {"max_iterations": "max_iter", "seed": "random_state"}
 _takes_old_names = old_parameters(
@@ -301,7 +302,10 @@ def _equal_norms(rows: Array) -> bool:
 def _apply(phi: Activation, x: Array, factor: float) -> None:
     """Replace x by factor·φ(x); a designed φ in float32 has a fast form, in one pass."""
     if not isinstance(phi.shape, HermiteSeries) or x.dtype != np.float32 or not x.flags.c_contiguous:
-        np.multiply(phi(x), factor, out=x, casting="same_kind")
+        step = max(1, _CACHED // x.shape[1])
+        for start in range(0, len(x), step):  # what φ computes on the way stays in the cache
+            part = x[start : start + step]
+            np.multiply(phi(part), factor, out=part, casting="same_kind")
         return
     flat = x.reshape(-1)
     evaluate(flat, phi.shape, flat, scale=factor * phi.scale, stretch=phi.stretch, shift=factor * phi.shift)
