@@ -114,7 +114,7 @@ class ConvBlocks(ComputedBlocks):
             )
         super().__init__(model, kinds, dtype, first, second)
         rows, width = first.shape[1:3]
-        self.geometry = Geometry(rows, width, model.filter_size, model.padding == "circular")
+        self.geometry = Geometry.of(rows, width, model.filter_size, model.padding == "circular")
         self._left = Images.of(first, model, self.geometry, self.depth, self.dtype)
         self._right = self._left
         if second is not None:
@@ -318,7 +318,7 @@ class ConvBlocks(ComputedBlocks):
         last = variance[-1]
         if self.depth is None:
             tangent = geometry.solve(factor, last)
-            own = geometry.solve(factor, factor * geometry.average(last))
+            own = factor * geometry.average(tangent)  # B commutes with the solution
         else:
             tangent, own = variance[0], np.zeros_like(last)
             for before, after in pairwise(variance):

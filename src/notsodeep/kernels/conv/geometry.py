@@ -7,7 +7,7 @@ linear equations in it need nothing but products of small matrices.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -37,6 +37,12 @@ class Geometry:
     width: int
     size: int
     circular: bool
+
+    @staticmethod
+    @lru_cache(maxsize=32)
+    def of(rows: int, width: int, size: int, circular: bool) -> Geometry:
+        """The geometry with what an earlier call has computed of it."""
+        return Geometry(rows, width, size, circular)
 
     @property
     def half(self) -> int:
