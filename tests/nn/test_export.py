@@ -49,6 +49,8 @@ def test_onnx_of_the_single_layer(name, kind, tmp_path):
         session = onnxruntime.InferenceSession(path.read_bytes(), providers=["CPUExecutionProvider"])
         (found_there,) = session.run(None, {session.get_inputs()[0].name: x.numpy()})
         np.testing.assert_allclose(found_there, expected, rtol=0, atol=1e-5 * scale)
+        (nothing,) = session.run(None, {session.get_inputs()[0].name: np.full((2, 7), np.nan, np.float32)})
+        assert np.isnan(nothing).all()
 
 
 def test_what_cannot_be_exported_is_refused(tmp_path):

@@ -183,6 +183,8 @@ class Graph:
             return self.norm(values[args[0]])
         if function in (torch.exp, torch.floor):
             return self.add({torch.exp: "Exp", torch.floor: "Floor"}[function], values[args[0]])
+        if function is torch.nan_to_num:
+            return self._without_nan(values[args[0]])
         if function is torch.clamp:
             return self.add("Clip", values[args[0]], self.constant(args[1]), self.constant(args[2]))
         if function is torch.nn.functional.embedding:
@@ -196,6 +198,10 @@ class Graph:
         if function not in known:
             raise InputError(f"{function} has no ONNX form here; use torch.onnx.export")
         return self.add(known[function], *(values[one] if one in values else self.constant(one) for one in args))
+
+    def _without_nan(self, value: str) -> str:
+        """0 where the value is not a number."""
+        return self.add("Where", self.add("IsNaN", value), self.constant(0.0), value)
 
     def affine(self, value: str, factor: float, offset: float) -> str:
         if factor != 1:
@@ -223,7 +229,8 @@ class Graph:
     def _series(self, shape: HermiteSeries, value: str) -> str:
         """Parabolas on short intervals, looked up by index, of which the outermost are lines without end."""
         where = self.affine(value, PER_UNIT, MIDDLE)
-        piece = self.add("Floor", self.add("Clip", where, self.constant(0.0), self.constant(float(LAST))))
+        number = self._without_nan(where)  # of an interval; y keeps what is not a number
+        piece = self.add("Floor", self.add("Clip", number, self.constant(0.0), self.constant(float(LAST))))
         index, y = self.add("Cast", piece, to=_INT64), self.add("Sub", where, piece)
         c0, c1, c2 = (self.add("Gather", self.constant(column), index) for column in parabolas(shape).T)
         bounded = self.add("Clip", y, self.constant(-1.0), self.constant(2.0))
