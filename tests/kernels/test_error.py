@@ -157,6 +157,39 @@ def test_few_pairs_of_a_long_series():
     check(draw(10_011, "ordinary", "deq", "swish"), LIMITS["ordinary"])
 
 
+@pytest.mark.parametrize(("name", "share", "norm"), [("tanh", 0.2, 10.0), ("swish", 0.9, 2.0)])
+def test_few_pairs_are_no_worse_than_many(name, share, norm):
+    """45 rows are solved pair by pair, 46 on row slices; orders that are cut counted in full for the first."""
+    rng = np.random.default_rng(1)
+    X = rng.standard_normal((46, 4))
+    X *= norm * rng.uniform(0.5, 1, 46)[:, None] / np.linalg.norm(X, axis=1)[:, None]
+    deq = nsd.DEQ(name, share / slope_power_supremum(nsd.activation(name)), 0.8)
+    few, stated = deq.kernel(X[:45], kind="ntk", return_info=True)
+    many, known = deq.kernel(X, kind="ntk", return_info=True)
+    assert (stated.method, known.method) == ("layer by layer", "hermite newton")
+    assert stated.error <= known.error
+    root = np.sqrt(np.diag(few))
+    assert np.max(np.abs(few - many[:45, :45]) / np.multiply.outer(root, root)) <= stated.error + known.error
+
+
+@pytest.mark.parametrize("name", ["gaussian", "sin", "cos"])
+def test_rounding_in_single_precision_where_the_bias_decides(name):
+    """Every entry is rounded several times: 4.5e-5 where 4.1e-5 was stated (gaussian at 0.99 of the limit)."""
+    phi = nsd.activation(name)
+    deq = nsd.DEQ(phi, 0.99 / slope_power_supremum(phi), 0.01, 1.0)
+    for seed in range(6):
+        rng = np.random.default_rng(seed)
+        X = rng.standard_normal((80, 5))
+        X *= 0.26 * 10 ** rng.uniform(-1, 0, 80)[:, None] / np.linalg.norm(X, axis=1)[:, None]
+        X = X.astype(np.float32)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", nsd.ConvergenceWarning)
+            K, info = deq.kernel(X, kind="ntk", return_info=True)
+        truth = deq.kernel(X.astype(np.float64), kind="ntk")
+        root = np.sqrt(np.diag(truth))
+        assert np.max(np.abs(K - truth) / np.multiply.outer(root, root)) <= 0.8 * info.error
+
+
 @pytest.mark.parametrize(("name", "recurrent"), [("softplus", 0.98), ("swish", 0.96)])
 def test_a_truncated_slope_does_not_make_the_gain_smaller(name, recurrent):
     """Norms of 1e6, where φ is a line with one kink: the error was 0.83 where 0.65 was stated, from Ġ as computed."""

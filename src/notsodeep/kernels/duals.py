@@ -275,14 +275,16 @@ def _series(
     slope = size / root if root > 0 else 0.0
     slope_noise = slope * (constants[10] * (16 * EPSILON + table) + constants[9] * fading)
     slope *= flip * derivative
+    direct = 16 * EPSILON + table + constants[8] * fading
     if abs(value) < 0.9:
-        noise = 16 * EPSILON + table + constants[8] * fading
-        return size * value, slope, size * (1.0 - value), size * (1.0 + value), noise, slope_noise
+        return size * value, slope, size * (1.0 - value), size * (1.0 + value), direct, slope_noise
     # not 1 − Σ over the orders kept: the powers v count all orders
     small = minus / 2 + distance * rest if value > 0 else plus / 2 - distance * rest
     noise = 16 * EPSILON * small + table * (math.sqrt(2 * small) + table)
     noise += 2 * min(distance * constants[9], constants[8])
     noise += min(min(minus, plus) * terms * constants[9], 2 * constants[8])  # ½Σ(a_k − b_k)² ≤ Σ(a_k² + b_k²)
+    if direct < noise:  # the orders left out fade before the ends are reached
+        return size * value, slope, size * (1.0 - value), size * (1.0 + value), direct, slope_noise
     if value > 0:
         return size * (1.0 - small), slope, size * small, size * (2.0 - small), noise, slope_noise
     return size * (small - 1.0), slope, size * (2.0 - small), size * small, noise, slope_noise

@@ -237,7 +237,8 @@ def _hermite(
     total = np.concatenate([level.variance[0] for level in levels])
     share = np.divide(model.input * lengths**2, total, where=total > 0, out=np.zeros_like(lengths))
     known = max(level.residual for level in levels) + 2 * share * max(sample.rounding for sample in samples)
-    known += float(np.finfo(dtype).eps)
+    unit = float(np.finfo(dtype).eps)
+    known += 4 * unit if single else unit
     goals = (1e-2, 1e-4, 1e-8) if single else (1e-3, 1e-8, 1e-17)
     near = _taylor_steps(shares, order, *((3e-8, 2e-6) if single else (1e-16, 1e-14)))
     slopes = np.concatenate([level.slope[0] for level in levels])
@@ -258,10 +259,10 @@ def _hermite(
 
     def lost_with(gain: Any, residual: float, nearest: float) -> tuple[float, Array]:
         """Error of the kernels, and of Ġ for each sample, if no pair has a larger gain."""
-        value, beyond = series.truncation(nearest)
+        value, further = series.truncation(nearest)
         # of Λ relative to √(q_i q_j), then of Ġ relative to √(Ġ_ii Ġ_jj)
         covariance = gain * (known + residual + series.error + value)
-        slope = beyond + rates.steepness(nearest) * covariance + series.error + 16 * EPSILON
+        slope = further + rates.steepness(nearest) * covariance + series.error + max(16 * EPSILON, 4 * unit)
         return float(np.max(rates.growth * covariance + (gain * slope if tangent else 0.0))), slope
 
     def lost(residual: float, nearest: float, steepest: float) -> float:
@@ -270,9 +271,10 @@ def _hermite(
         most = 1 / max(1 - model.recurrent * (steepest + float(np.max(doubt * slopes))), EPSILON)
         return min(error, lost_with(most, residual, nearest)[0])
 
-    # pair by pair, the loss is that of each pair: affordable for few pairs, or with a closed form
-    affordable = found.replaceable or len(samples[0]) * len(samples[1]) < _MANY
-    if affordable and lost(0.0, series.reach, float(slopes.max())) > _accepted(samples, added):
+    # pair by pair, the loss is that of each pair: better with a closed form, and for few pairs if no order is missing
+    integrable = beyond.type == SERIES and beyond.constants[2] >= 0
+    few = len(samples[0]) * len(samples[1]) < _MANY and (integrable or series.truncation(1.0)[1] <= EPSILON)
+    if (found.replaceable or few) and lost(0.0, series.reach, float(slopes.max())) > _accepted(samples, added):
         return None
 
     def summarise(results: list[Any]) -> Summary:

@@ -47,7 +47,12 @@ def fit_pieces(function: Function, accept: float) -> tuple[Array, float] | None:
         for sign in (1, -1):
             roots = (middles + _NODES) / (2 * count)
             values = _at(function, roots.ravel(), sign).reshape(-1, count, _DEGREE + 1)
-            parts.append((values @ _MONOMIALS.T)[:, :, ::-1])
+            middle = values[
+                ..., _DEGREE // 2, None
+            ]  # at y = 0; the matrix is large, so its rounding should meet little
+            monomials = (values - middle) @ _MONOMIALS.T
+            monomials[..., :1] += middle
+            parts.append(monomials[:, :, ::-1])
             truth = _at(function, ((middles + _WORST) / (2 * count)).ravel(), sign).reshape(-1, count, _WORST.size)
             found = parts[-1] @ np.vander(_WORST, _DEGREE + 1).T
             if sign > 0:
