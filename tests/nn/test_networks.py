@@ -17,6 +17,7 @@ import notsodeep as nsd
 from notsodeep import nn
 from notsodeep.checks import InputError
 from notsodeep.convergence import ConvergenceWarning
+from notsodeep.nn import series
 from notsodeep.nn.initialization import INITIALIZATIONS, spectral_norm
 
 DEQ = nsd.DEQ("relu", recurrent=0.2, input=0.8)
@@ -242,3 +243,11 @@ def test_designed_layer_keeps_any_norms_and_files(tmp_path):
     z = x.clone().requires_grad_()
     (exact_slope,) = torch.autograd.grad(double(z).sum(), z)
     np.testing.assert_allclose(slope, exact_slope, atol=2e-2)
+
+
+def test_designed_activations_keep_what_is_not_a_number_on_any_device():
+    """The index of an interval was taken from NaN."""
+    shape = nsd.match(nsd.DEQ("relu", 0.2, 0.8), tau0=1.0, on="sphere").network.activations[0].shape
+    x = torch.tensor([float("nan"), 0.3])
+    value, slope = series._on_device(x, series.parabola_table(shape))
+    assert value.isnan().tolist() == slope.isnan().tolist() == [True, False]

@@ -29,7 +29,7 @@ def parabola_table(shape: HermiteSeries) -> Tensor:
 
 def _on_device(x: Tensor, known: Tensor) -> tuple[Tensor, Tensor]:
     where = x * PER_UNIT + MIDDLE
-    piece = where.clamp(0, LAST).floor()
+    piece = where.nan_to_num().clamp(0, LAST).floor()  # y keeps what is not a number
     y = where - piece
     c0, c1, c2 = known.to(device=x.device, dtype=x.dtype)[piece.long()].unbind(-1)
     bounded = y.clamp(-1, 2)  # an infinite y times a curvature of 0 would not be a number
