@@ -160,8 +160,8 @@ def row(record: dict[str, Any]) -> dict[str, Any]:
     table = record["table"]
     module, chosen = table[0], next(one for one in table if one["network"] == record["chosen"])
 
-    def best(family: str) -> float:
-        return max((100 * one["agreement"] for one in table if one["family"] == family), default=math.nan)
+    def best(family: str) -> float | None:
+        return max((100 * one["agreement"] for one in table if one["family"] == family), default=None)
 
     return {
         "data": record["data"],
@@ -214,8 +214,10 @@ def summary(records: list[dict[str, Any]], missing: int) -> dict[str, Any]:
         and one["seconds"] <= 300
         for one in target
     )
-    gain = [one["designed %"] - one["plain %"] for one in rows]
+    gain = [one["designed %"] - one["plain %"] for one in rows if one["designed %"] is not None]
     done = f"{len(rows)} of {len(rows) + missing} runs"
+    if len(gain) < len(rows):
+        done += f", {len(rows) - len(gain)} of them of DEQs that lost their equilibrium in training"
     worst = min((one["agreement %"] for one in target), default=math.nan)
     spread = f"{min(gain):+.2f} to {max(gain):+.2f}"
     return {

@@ -25,8 +25,14 @@ def best(record: dict[str, Any], family: str) -> float:
     return max(100 * row["agreement"] for row in record["table"] if row["family"] == family)
 
 
-def table(runs: Sequence[dict[str, Any]]) -> str:
-    """Means over seeds, then how often each family was ahead."""
+def solved(record: dict[str, Any]) -> bool:
+    """Whether the trained DEQ still had an equilibrium, so that networks were designed for it."""
+    return any(row["family"] == "designed" for row in record["table"])
+
+
+def table(records: Sequence[dict[str, Any]]) -> str:
+    """Means over seeds of those DEQs that have an equilibrium, how often each family was ahead, and the others."""
+    runs = [one for one in records if solved(one)]
     head = ["data", "φ", "width", "seeds", "accuracy of the DEQ %", *FAMILIES.values(), "consistency distillation"]
     lines = ["| " + " | ".join(head) + " |", "|:--|:--|--:|--:|" + "--:|" * (len(head) - 4)]
     settings = sorted({(one["data"], one["activation"], one["width"]) for one in runs}, reverse=True)
@@ -44,6 +50,25 @@ def table(runs: Sequence[dict[str, Any]]) -> str:
         f"In {len(runs)} runs the best designed network agrees {min(gains):+.2f} to {max(gains):+.2f} points more than "
         f"the best plain one (mean {mean(gains):+.2f}); in {steps} of them steps of the cell agree more than both.",
     ]
+    lost = [one for one in records if not solved(one)]
+    if lost:
+        which, norms, agreements = (
+            " and ".join(dict.fromkeys(text(one) for one in lost))
+            for text in (
+                lambda one: f"{one['data']}, {one['activation']}, width {one['width']}",
+                lambda one: f"{one['contraction']:.1f}",
+                lambda one: f"{best(one, 'plain'):.1f}",
+            )
+        )
+        subject = (
+            f"1 further DEQ ({which}) lost its" if len(lost) == 1 else f"{len(lost)} further DEQs ({which}) lost their"
+        )
+        lines += [
+            "",
+            f"{subject} equilibrium in training: ‖W‖·L grew to {norms}, the solver no longer converges, and the best "
+            f"plain network agrees on {agreements} % with where it stops. "
+            "`nn.fit(..., contraction=0.95)` keeps the equilibrium.",
+        ]
     return "\n".join(lines)
 
 

@@ -227,3 +227,9 @@ def test_the_table_of_replaced_networks_is_made_from_the_runs():
     assert lines[2] == "| mnist | relu | 256 | 2 | 95.00 | 97.00 | 97.00 | 97.75 | 94.00 |"
     assert "-1.00 to +1.00 points" in lines[-1]
     assert "in 1 of them" in lines[-1]
+    unstable = {**run(2, 0.5, 0.9, 0.5), "contraction": 4.28}  # the solver does not converge: nothing was designed
+    unstable["table"] = [row for row in unstable["table"] if row["family"] in ("module", "plain")]
+    text = replacing.table([run(0, 0.98, 0.97, 0.99), unstable])
+    assert "| mnist | relu | 256 | 1 | 95.00 | 98.00 |" in text
+    assert "1 further DEQ (mnist, relu, width 256) lost its equilibrium" in text
+    assert "4.3" in text

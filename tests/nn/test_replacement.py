@@ -208,6 +208,16 @@ def test_any_module_will_do():
     assert {row["family"] for row in r.table} == {"module", "plain"}
 
 
+def test_a_deq_that_lost_its_equilibrium_is_not_called_another_cell():
+    net = nn.DEQNet(nsd.DEQ("relu", 0.2, 0.8), 12, 48, 3, max_iter=20, on_failure="ignore")
+    with torch.no_grad():
+        net.recurrent.mul_(8)
+    r = nn.replace(net, rows(), **QUICK)
+    assert {row["family"] for row in r.table} == {"module", "plain"}
+    assert f"its solver does not converge (‖W‖·L = {net.contraction:.3g})" in str(r)
+    assert "another cell" not in str(r)
+
+
 def test_images_values_and_other_precisions():
     class Regression(torch.nn.Module):
         def __init__(self):

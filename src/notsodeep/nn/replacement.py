@@ -16,6 +16,7 @@ from notsodeep.checks import InputError, choice, count, positive, real, seeded
 from notsodeep.display import card
 from notsodeep.nn.candidates import Candidate, Scale, candidates, fit_readout
 from notsodeep.nn.measurement import Agreement, closeness, milliseconds
+from notsodeep.nn.networks import DEQNet
 from notsodeep.nn.observation import evaluating, module_inputs, module_outputs, unwrapped
 from notsodeep.nn.plain_cell import PlainCell, plain_cell
 from notsodeep.nn.training import fit
@@ -314,9 +315,15 @@ def _recognised(module: Any, rows: Tensor, given: tuple[Any, ...], notes: list[s
         notes.append(f"The cell was not recognised, so nothing was designed for it ({str(error).split(';')[0]}).")
         return None
     if residual > _EQUATION:
+        why = (
+            f"its solver does not converge (‖W‖·L = {module.contraction:.3g}), so its outputs depend on where it "
+            "stops. nn.fit(…, contraction=0.95) keeps the equilibrium in training"
+            if isinstance(module, DEQNet)
+            else "its solver stops early, or it is another cell"
+        )
         notes.append(
-            f"W, U and φ were found, but the module's state misses h = φ(Wh + Ux + b) by {residual:.2g}: it is another "
-            "cell, and nothing was designed for it."
+            f"W, U and φ were found, but the module's state misses h = φ(Wh + Ux + b) by {residual:.2g}: {why}. "
+            "Nothing was designed for it."
         )
         return None
     return cell
