@@ -1,7 +1,8 @@
 """Write docs/gallery.md from the results of `notsodeep reproduce`: python -m docs.gallery OUT.
 
 The record and the picture of each entry are copied to docs/gallery/; the page is written from all records there, so
-entries that are not in OUT stay.
+entries that are not in OUT stay. Full runs may take hours: the trials of an unfinished one are kept in
+docs/gallery/unfinished/, and `python -m docs.gallery --resume OUT` puts them back, so that another machine continues.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from notsodeep.papers.registry import ENTRIES
+from notsodeep.papers.trials import Trials
 
 DOCS = Path(__file__).resolve().parent
 HEAD = """# Gallery
@@ -30,6 +32,7 @@ def write(out: Path, docs: Path = DOCS) -> Path:
     """Copy records and pictures of every finished entry below `out`, and write the page from all records."""
     store = docs / "gallery"
     store.mkdir(parents=True, exist_ok=True)
+    _keep_unfinished(out, store / "unfinished")
     for path in sorted(out.glob("*/verdict.json")):
         record = json.loads(path.read_text(encoding="utf-8"))
         text = json.dumps(record, indent=1, ensure_ascii=False) + "\n"
@@ -52,6 +55,32 @@ def write(out: Path, docs: Path = DOCS) -> Path:
     page = docs / "gallery.md"
     page.write_text("\n".join(parts), encoding="utf-8")
     return page
+
+
+def _keep_unfinished(out: Path, store: Path) -> None:
+    """One file for the trials of each entry without a verdict; none for those that have one."""
+    for folder in sorted(path.parent for path in out.glob("*/trials")):
+        kept = store / f"{folder.name}.json"
+        if (folder / "verdict.json").is_file():
+            kept.unlink(missing_ok=True)
+            continue
+        lines = [path.read_text(encoding="utf-8").strip() for path in sorted(folder.glob("trials/*.json"))]
+        if lines:
+            store.mkdir(exist_ok=True)
+            kept.write_text("[\n" + ",\n".join(lines) + "\n]\n", encoding="utf-8")
+
+
+def resume(out: Path, docs: Path = DOCS) -> list[str]:
+    """Put the trials of unfinished runs where `notsodeep reproduce --out OUT` looks for them; the names of the runs."""
+    names = []
+    for kept in sorted((docs / "gallery" / "unfinished").glob("*.json")):
+        folder = out / kept.stem / "trials"
+        folder.mkdir(parents=True, exist_ok=True)
+        for trial in json.loads(kept.read_text(encoding="utf-8")):
+            path = Trials(folder, trial["entry"], trial["revision"]).path(trial["settings"])
+            path.write_text(json.dumps(trial) + "\n", encoding="utf-8")
+        names.append(kept.stem)
+    return names
 
 
 def _row(record: dict[str, Any]) -> str:
@@ -124,4 +153,6 @@ def _cell(text: str) -> str:
 
 
 if __name__ == "__main__":
-    print(write(Path(sys.argv[1] if len(sys.argv) > 1 else "out/papers")))
+    words = sys.argv[1:]
+    chosen = Path(next((word for word in words if word != "--resume"), "out/papers"))
+    print(*(resume(chosen) or ["nothing is unfinished"]) if "--resume" in words else [write(chosen)])

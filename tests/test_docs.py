@@ -11,6 +11,8 @@ import pytest
 from docs import gallery
 from tests.examples import ROOT, blocks, run
 
+from notsodeep.papers.trials import Trials
+
 DOCS = ROOT / "docs"
 # what must hold after a page's examples have run one after the other; a block fenced as `py` is shown and not run
 HOLDS = {
@@ -159,6 +161,22 @@ def test_the_gallery_keeps_what_was_not_run_again(tmp_path: Path) -> None:
     assert "| the claim | theory | here |  | why, if not |" in text
     assert text.count("What was chosen:") == 1
     assert gallery.write(tmp_path / "nothing", docs).read_text(encoding="utf-8") == text
+
+
+def test_an_unfinished_run_continues_elsewhere(tmp_path: Path) -> None:
+    docs, here, there = tmp_path / "docs", tmp_path / "here", tmp_path / "there"
+    settings = [{"n": n, "seed": 0} for n in (100, 200)]
+    begun = Trials(here / "ling24-fig1" / "trials", "ling24-fig1", 2)
+    for one in settings:
+        begun.get(one, lambda n, seed: {"error": 1 / n})
+    gallery.write(here, docs)
+    assert gallery.resume(there, docs) == ["ling24-fig1"]
+    continued = Trials(there / "ling24-fig1" / "trials", "ling24-fig1", 2)
+    assert [continued.get(one, dict)["error"] for one in settings] == [0.01, 0.005]
+    assert (continued.reused, continued.measured) == (2, 0)
+    (there / "ling24-fig1" / "verdict.json").write_text(json.dumps(record("ling24-fig1")), encoding="utf-8")
+    gallery.write(there, docs)
+    assert gallery.resume(tmp_path / "nowhere", docs) == []  # finished: its record is kept instead
 
 
 def test_every_statement_of_the_papers_is_covered() -> None:

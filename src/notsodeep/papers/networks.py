@@ -15,7 +15,7 @@ from notsodeep.models import DEQ, Explicit
 __all__ = ["LABELS", "TOLERANCE", "build", "describe"]
 
 RECURRENT, INPUT = 0.2, 0.8
-TOLERANCE = 1e-4  # tolerance of the equilibrium, usual in the training of DEQs
+TOLERANCE, MOST_STEPS = 1e-2, 25  # of Anderson's method with five states, as in the paper's scripts
 LABELS = {
     "deq": "DEQ",
     "matched": "explicit, designed",
@@ -59,5 +59,8 @@ def build(name: str, phi: str, in_features: int, width: int, classes: int, seed:
 
     model = describe(name, phi, drive)
     if isinstance(model, DEQ):
-        return nn.DEQNet(model, in_features, width, classes, tol=TOLERANCE, seed=seed)
+        return nn.DEQNet(
+            model, in_features, width, classes,
+            solver="anderson", memory=5, tol=TOLERANCE, max_iter=MOST_STEPS, seed=seed,
+        )  # fmt: skip
     return nn.ExplicitNet(model, in_features, width, classes, seed=seed)
