@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import threading
 from collections.abc import Iterator
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 
 import numba
@@ -98,6 +98,35 @@ def test_overlapping_callers_hold_blas_until_the_last_has_left() -> None:
         assert blas_threads() == {1}
         second.__exit__(None, None, None)
         assert blas_threads() == {2}
+
+
+def test_every_thread_can_limit_blas() -> None:
+    """threadpoolctl 3.8 obeys only the thread that was first; workers of a cluster are others."""
+
+    def limited() -> set[int]:
+        with threads.single_threaded_blas():
+            return blas_threads()
+
+    with two_blas_threads(), ThreadPoolExecutor(1) as crew, threads.plain_pool(1) as others:
+        for pool in (crew, others, crew):
+            assert limited() == {1}
+            assert pool.submit(limited).result() == {1}
+            assert blas_threads() == {2}
+        outer = threads.single_threaded_blas()
+        outer.__enter__()
+        assert crew.submit(limited).result() == {1}
+        crew.submit(outer.__exit__, None, None, None).result()  # the last to leave is another thread
+        assert blas_threads() == {2}
+    with two_blas_threads():  # others can set the number afterwards
+        assert blas_threads() == {2}
+
+
+def test_a_limit_that_was_lifted_meanwhile_is_set_again() -> None:
+    with two_blas_threads(), threads.single_threaded_blas():
+        for library in threads._blas():
+            library.set_num_threads(2)
+        with threads.single_threaded_blas():
+            assert blas_threads() == {1}
 
 
 def test_a_tile_that_ends_after_a_failure_still_has_one_blas_thread(monkeypatch: pytest.MonkeyPatch) -> None:

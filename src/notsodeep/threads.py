@@ -50,6 +50,21 @@ def _blas() -> list[Any]:
     return found
 
 
+def _set_blas_threads(counts: Iterable[int]) -> None:
+    """Set the threads of every library, from any thread of Python.
+
+    threadpoolctl 3.8 obeys only the thread that set them first, until that is cleared, and silently ignores others.
+    Here `_lock` keeps callers apart, and the last one restores what the first one found.
+    """
+    for library, count in zip(_blas(), counts, strict=True):
+        clear = getattr(library, "clear_controlling_thread", None)
+        if clear is not None:
+            clear(force=True)
+        library.set_num_threads(count)
+        if clear is not None and not _inside:
+            clear(force=True)
+
+
 @contextmanager
 def single_threaded_blas() -> Iterator[None]:
     """Limit BLAS to one thread until the last of overlapping callers has left."""
@@ -57,17 +72,15 @@ def single_threaded_blas() -> Iterator[None]:
     with _lock:
         if _inside == 0:
             _before = [library.get_num_threads() for library in _blas()]
-            for library in _blas():
-                library.set_num_threads(1)
         _inside += 1
+        _set_blas_threads([1] * len(_blas()))
     try:
         yield
     finally:
         with _lock:
             _inside -= 1
             if _inside == 0:
-                for library, count in zip(_blas(), _before, strict=True):
-                    library.set_num_threads(count)
+                _set_blas_threads(_before)
 
 
 @contextmanager
