@@ -33,7 +33,7 @@ def successor(x):
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A cache of its own, and nothing told yet."""
     monkeypatch.setattr(compilation._settings, "CACHE_DIR", str(tmp_path / "cache"))
-    compilation._tell.cache_clear()
+    monkeypatch.setattr(compilation, "_told", [])
     compilation._private.cache_clear()
     yield tmp_path / "cache"
     compilation._private.cache_clear()
@@ -91,6 +91,38 @@ def test_a_damaged_file_is_written_anew(
     assert told == f"note: compiled kernels in {victim.parent} are damaged; they are compiled again\n"
     assert hits(fresh(tmp_path)) == 1
     assert capsys.readouterr().err == ""
+
+
+def damaged(folder: Path) -> None:
+    for file in folder.rglob("*.nb?"):
+        file.write_bytes(b"garbage" * 100)
+
+
+def test_several_damaged_directories_make_one_note(
+    cache: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """That of the package and that of its kernels, say."""
+    folders = [tmp_path / name for name in "ab"]
+    for folder in folders:
+        folder.mkdir()
+        assert hits(fresh(folder)) == 0
+    assert len({file.parent for file in cache.rglob("*.nb?")}) == 2
+    damaged(cache)
+    assert [hits(fresh(folder)) for folder in folders] == [0, 0]
+    assert capsys.readouterr().err.count("\n") == 1
+    assert [hits(fresh(folder)) for folder in folders] == [1, 1]
+
+
+def test_a_damaged_private_directory_makes_one_note(
+    cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place = unwritable(tmp_path, monkeypatch)
+    assert hits(fresh(tmp_path)) == 0
+    damaged(place)
+    monkeypatch.setattr(compilation, "_told", [])
+    capsys.readouterr()
+    assert hits(fresh(tmp_path)) == 0
+    assert capsys.readouterr().err == f"note: compiled kernels are kept in {place}: package and home cannot be used\n"
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no pipes with a name")

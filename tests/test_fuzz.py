@@ -21,6 +21,7 @@ from tests.image_files import COLOR, to_cifar, to_idx, to_png
 
 import notsodeep as nsd
 from notsodeep import InputError, data
+from notsodeep.commands.fit import labels_for
 from notsodeep.data import catalog
 from notsodeep.data.formats import png
 from notsodeep.highdim import load_mixture
@@ -192,7 +193,19 @@ def read_model(path: Path) -> None:
 def read_machine(path: Path) -> None:
     machine = load(path)
     _ = repr(machine)
+    if hasattr(machine, "predict_proba"):
+        machine.predict_proba(X)
     (machine.predict if hasattr(machine, "predict") else machine.transform)(X)
+
+
+def read_data(path: Path) -> None:
+    """Load it, and fit as ``notsodeep fit`` does."""
+    found = data.load(path)
+    if found.labels is not None:
+        machine = DEQKernelClassifier(normalize="unit", progress=False)
+        machine.fit(found.X, labels_for("classify", found.labels, found.name))
+    else:
+        nsd.DEQ("relu", 0.2, 0.8).kernel(found.X)
 
 
 def written_machine(machine: Any) -> Callable[[Path], Any]:
@@ -366,13 +379,13 @@ KINDS: list[Kind] = [
     Kind("classifier.npz", written_machine(DEQKernelClassifier()), read_machine, learn_fields),
     Kind("regressor.npz", written_machine(DEQKernelRegressor(normalize="unit")), read_machine, learn_fields),
     Kind("features.npz", written_machine(DEQFeatures(width=6)), read_machine, learn_fields),
-    Kind("data.npz", lambda path: np.savez_compressed(path, X=X, y=Y, X_test=X, y_test=Y), data.load, npz_fields),
-    Kind("data.npy", lambda path: np.save(path, X), data.load, npy_fields),
-    Kind("data.csv", write_csv, data.load, csv_fields),
-    Kind("data.parquet", write_parquet, data.load),
-    Kind("data-idx3-ubyte", write_idx, data.load),
-    Kind("data-idx3-ubyte.gz", write_gz, data.load),
-    Kind("data.bin", write_cifar, data.load),
+    Kind("data.npz", lambda path: np.savez_compressed(path, X=X, y=Y, X_test=X, y_test=Y), read_data, npz_fields),
+    Kind("data.npy", lambda path: np.save(path, X), read_data, npy_fields),
+    Kind("data.csv", write_csv, read_data, csv_fields),
+    Kind("data.parquet", write_parquet, read_data),
+    Kind("data-idx3-ubyte", write_idx, read_data),
+    Kind("data-idx3-ubyte.gz", write_gz, read_data),
+    Kind("data.bin", write_cifar, read_data),
     Kind("picture.png", write_png, read_png),
     Kind("cg.npz", checkpoint, resumed, npz_fields),
     Kind("trial.json", write_trial, read_trial, json_fields),
@@ -424,6 +437,8 @@ def damage(kind: Kind, folder: Path, rounds: int, seed: int) -> tuple[int, int]:
         began = time.process_time()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
+            if kind.read is not read_model:
+                warnings.simplefilter("error", RuntimeWarning)  # of NumPy: a second line beside the error
             try:
                 kind.read(path)
             except InputError:

@@ -117,7 +117,8 @@ def test_an_error_is_not_as_long_as_the_value_it_names(run: Run, tmp_path: Path)
 
 def test_clear_words_for_common_mistakes(run: Run, tmp_path: Path) -> None:
     X, y = np.random.default_rng(0).normal(size=(30, 4)), np.repeat([0.0, 1.0], 15)
-    for name, labels in (("good", y), ("nan", np.where(np.arange(30) < 3, np.nan, y)), ("one", 0 * y)):
+    nan, large = np.where(np.arange(30) < 3, np.nan, y), 1e19 * (1 + y)
+    for name, labels in (("good", y), ("nan", nan), ("one", 0 * y), ("large", large), ("lowest", -1e308 * y)):
         np.savez(tmp_path / f"{name}.npz", X=X, y=labels)
     good, out = tmp_path / "good.npz", tmp_path / "m.npz"
     told = {
@@ -127,6 +128,8 @@ def test_clear_words_for_common_mistakes(run: Run, tmp_path: Path) -> None:
             "--out",
             out,
         ),
+        "y holds labels as large as 1e+19, which": ("fit", tmp_path / "large.npz", "--out", out),
+        "y holds labels as large as -1e+308, which": ("fit", tmp_path / "lowest.npz", "--out", out),
         "y holds one class only (0.0); a classifier needs": ("fit", tmp_path / "one.npz", "--out", out),
         "it holds data: the model that `notsodeep fit` wrote comes first": ("predict", good, good),
         "input='abc' must be a number": ("match", "--input", "abc"),

@@ -89,6 +89,12 @@ def test_threads_of_a_pool_have_one_thread_for_blas_and_numba() -> None:
             assert plain.submit(lambda: (numba.get_num_threads(), blas_threads())).result() == (1, {2})
 
 
+def test_threads_of_a_pool_take_over_what_numpy_does_about_overflow() -> None:
+    """Warnings from threads would be a second line beside the error."""
+    with np.errstate(over="ignore", invalid="raise"), threads.plain_pool(2) as plain:
+        assert plain.submit(np.geterr).result() == np.geterr()
+
+
 def test_overlapping_callers_hold_blas_until_the_last_has_left() -> None:
     with two_blas_threads():
         first, second = threads.single_threaded_blas(), threads.single_threaded_blas()

@@ -33,6 +33,7 @@ __all__ = ["jit"]
 
 _settings: Any = numba.config
 _SEAL = hashlib.sha256().digest_size
+_told: list[str] = []
 
 
 def jit(**options: Any) -> Callable[[Callable[..., Any]], Any]:
@@ -81,8 +82,8 @@ class _Cache(FunctionCache):
         try:
             return super().load_overload(sig, target_context)
         except Exception:
+            self._attempt(self.flush)  # where this fails, its note says more
             _tell(f"compiled kernels in {self._cache_path} are damaged; they are compiled again")
-            self._attempt(self.flush)
             return None
 
     def save_overload(self, sig: Any, data: Any) -> None:
@@ -178,7 +179,8 @@ def _private() -> Path | None:
     return place if ours and stat.S_ISDIR(found.st_mode) else None
 
 
-@functools.cache
 def _tell(text: str) -> None:
-    """Print once per run on stderr."""
-    sys.stderr.write(f"note: {text}\n")
+    """Print the first note of a run on stderr: every directory may have its own, and one line says enough."""
+    if not _told:
+        _told.append(text)
+        sys.stderr.write(f"note: {text}\n")

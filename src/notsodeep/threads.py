@@ -116,14 +116,22 @@ def thread_count() -> int:
 
 @contextmanager
 def plain_pool(count: int | None = None) -> Iterator[ThreadPoolExecutor]:
-    """Yield `count` threads (default: as many as Numba uses) without limiting BLAS; a failure cancels waiting tasks."""
+    """Yield `count` threads (default: as many as Numba uses) without limiting BLAS; a failure cancels waiting tasks.
+
+    ``np.errstate`` around it holds in the threads, too.
+    """
     count = thread_count() if count is None else count
-    with ThreadPoolExecutor(count, initializer=numba.set_num_threads, initargs=(1,)) as threads:
+    with ThreadPoolExecutor(count, initializer=_begin, initargs=(np.geterr(),)) as threads:
         try:
             yield threads
         except BaseException:
             threads.shutdown(wait=True, cancel_futures=True)
             raise
+
+
+def _begin(errors: Any) -> None:
+    numba.set_num_threads(1)
+    np.seterr(**errors)
 
 
 def lasting_pool() -> ThreadPoolExecutor:

@@ -176,11 +176,29 @@ def test_what_got_slower(checkout: Path, capfd: pytest.CaptureFixture[str]) -> N
     assert "nothing is more than 1.1 times slower" in " ".join(capfd.readouterr().out.split())
 
 
-@pytest.mark.parametrize("content", ["", "3", "[1]", '{"rows": []}', '[{"name": "x", "rows": [4]}]'])
-def test_an_earlier_run_that_is_none(checkout: Path, content: str) -> None:
+NO_RESULTS = [
+    *("", "3", "[]", "[1]", '{"results": []}', '{"rows": []}', '[{"name": "x", "rows": [4]}]'),
+    *('[{"name": "time_of_counting", "rows": [{"a": []}]}]', '[{"name": "time_of_counting", "rows": [{"a": {}}]}]'),
+]
+
+
+@pytest.mark.parametrize("content", NO_RESULTS)
+def test_an_earlier_run_that_is_none(checkout: Path, content: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is refused before any work."""
+    monkeypatch.delattr(command, "_run")
     (checkout / "old.json").write_text(content)
     with pytest.raises(ValueError, match="is not a result of `notsodeep bench --json`"):
         command.bench(compare=checkout / "old.json")
+
+
+def test_an_earlier_run_of_other_benchmarks_starts_none(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before, all of them were run, and the page rewritten."""
+    monkeypatch.delattr(command, "_run")
+    (checkout / "old.json").write_text('[{"name": "gone", "rows": []}]')
+    with pytest.raises(ValueError, match=r"names no benchmark of this checkout \(it has gone\)"):
+        command.bench(compare=checkout / "old.json")
+    with pytest.raises(ValueError, match="names no benchmark of this checkout"):
+        command.bench(compare=checkout / "old.json", list_=True)
 
 
 def test_without_a_checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -154,6 +154,15 @@ def test_mixtures_survive_a_file(tmp_path):
         ('{"means": [["a", 0]], "covariances": [1]}', "means"),
         ('{"means": [[NaN, 0]], "covariances": [1]}', "means holds 1 NaN"),
         ('{"means": [[0, 0]], "covariances": [1], "proportions": [2]}', "must be positive and sum to 1"),
+        (
+            '{"means": [[0], [0]], "covariances": [1, 1], "proportions": [1e308, 1e308]}',
+            "must be positive and sum to 1",
+        ),
+        (
+            '{"means": [[0, 0]], "covariances": [[[1e308, 1e308], [-1e308, 1e308]]]}',
+            r"covariances\[0\] is not symmetric",
+        ),
+        ('{"means": [[1e308, 0]], "covariances": [1]}', "means holds a number out of range, 1e\\+308"),
     ],
 )
 def test_damaged_files_are_one_clear_line(tmp_path, text, message):

@@ -188,6 +188,15 @@ def test_a_file_cannot_ask_for_endless_iterations(tmp_path: Path) -> None:
         load(forge(path, max_iter=10**12, tol=1e-30))
     with pytest.raises(nsd.InputError, match="max_iter=1000000 must be at most 100000 in a file; lower it"):
         machine.set_params(max_iter=10**6).save(tmp_path / "more.npz")
+    regressor = DEQKernelRegressor(solver=CG(max_iter=0)).fit(X, np.zeros(40))
+    path = regressor.save(tmp_path / "machine.npz")
+    assert load(path).solver == CG(max_iter=0)
+    for many in (10**12, 10**5 + 1):
+        with pytest.raises(nsd.InputError, match=f"max_iter={many} must be at most 100000 in a file; lower it"):
+            load(forge(path, solver={"name": "cg", "max_iter": many}))
+    with pytest.raises(nsd.InputError, match="max_iter=1000000 must be at most 100000 in a file; lower it"):
+        regressor.set_params(solver=CG(max_iter=10**6)).save(tmp_path / "more.npz")
+    assert not (tmp_path / "more.npz").exists()
 
 
 def test_arrays_of_another_type_or_size_are_refused(saved: Path) -> None:
@@ -211,16 +220,56 @@ def test_an_explicit_network_is_written(tmp_path: Path) -> None:
 
 
 def forge(path: Path, **changes: Any) -> Path:
-    """Change parameters (``name``), or other entries of the header (``_name``), and make the checksum right again."""
+    """Change parameters (``name``), other entries of the header (``_name``) or arrays, and make the checksum right."""
     content = dict(np.load(path))
     header = json.loads(str(content["header"]))
-    for name, value in changes.items():
-        place = header if name.startswith("_") else header["params"]
-        place[name.removeprefix("_")] = value
     arrays = {name.removeprefix("array."): array for name, array in content.items() if name.startswith("array.")}
+    for name, value in changes.items():
+        if name in arrays:
+            arrays[name] = content[f"array.{name}"] = value
+            header["arrays"][name] = [value.dtype.str, list(value.shape)]
+        else:
+            place = header if name.startswith("_") else header["params"]
+            place[name.removeprefix("_")] = value
     text = json.dumps(header)
     np.savez(path, **{**content, "header": np.array(text), "digest": np.array(persistence._digest(text, arrays))})
     return path
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("X_fit", 1e308, "has a row of norm inf, whose kernel overflows float64"),
+        ("mean", 1e308, "whose kernel overflows float64"),
+        ("mean", -1e308, "whose kernel overflows float64"),
+        ("dual_coef", 1e308, "predictions overflow float64 (coefficients of the machine are up to 1e+308)"),
+        ("dual_coef", np.nan, "dual_coef holds 120 NaN or infinite values"),
+        ("classes", np.nan, "classes holds 3 NaN or infinite values"),
+    ],
+)
+def test_a_machine_that_overflows_is_refused_in_one_line(
+    saved: Path, name: str, value: float, message: str, run: Run, tmp_path: Path
+) -> None:
+    np.save(tmp_path / "mine.npy", NEW)
+    forge(saved, **{name: np.full(np.load(saved)[f"array.{name}"].shape, value)})
+    result = run("predict", saved, tmp_path / "mine.npy")
+    assert (result.code, result.out, result.err.count("\n")) == (2, "", 1), result
+    assert message in " ".join(result.err.split())
+
+
+def test_a_temperature_without_which_probabilities_overflow(saved: Path, run: Run, tmp_path: Path) -> None:
+    np.save(tmp_path / "mine.npy", NEW)
+    numbers = json.loads(str(np.load(saved)["header"]))["numbers"]
+    numbers["calibration"]["temperature"] = 1e-310
+    result = run("predict", forge(saved, _numbers=numbers), tmp_path / "mine.npy", "--proba")
+    assert (result.code, result.out, result.err.count("\n")) == (2, "", 1), result
+    assert "probabilities overflow float64 (temperature=1e-310)" in result.err
+
+
+def test_weights_that_nobody_drew_are_refused(tmp_path: Path) -> None:
+    path = DEQFeatures(width=6, features="deq").fit(X).save(tmp_path / "features.npz")
+    with pytest.raises(nsd.InputError, match="its weights are not standard normal"):
+        load(forge(path, weight1=np.full((6, 6), 1e308)))
 
 
 def test_a_file_cannot_open_a_connection(saved: Path, run: Run, tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ import typer
 from notsodeep.commands.console import emit, number, say, table
 from notsodeep.commands.options import Json, flag
 from notsodeep.errors import InputError, nearest
+from notsodeep.text import listed
 
 _NOISE = 1.1  # smaller changes are not reported
 
@@ -38,7 +39,10 @@ def bench(
     constants = {path.stem: found for path in sorted(folder.glob("*.py")) if (found := _constants(path)) is not None}
     areas = {name: str(found.get("AREA", "")) for name, found in constants.items()}
     old = {} if compare is None else _earlier(compare)
-    chosen = _choose(names or [name for name in old if name in areas], areas, folder)
+    known = [name for name in old if name in areas]
+    if old and not names and not known:
+        raise InputError(f"compare={str(compare)!r} names no benchmark of this checkout (it has {listed(old)})")
+    chosen = _choose(names or known, areas, folder)
     if list_:
         if json:
             emit([{"name": name, "area": areas[name]} for name in chosen])
@@ -96,11 +100,17 @@ def _earlier(path: Path) -> dict[str, Mapping[str, Any]]:
         content = json_file(path)
         results = content.get("results", [content]) if isinstance(content, dict) else content
         found = {result["name"]: result for result in results}
-        if not all(isinstance(row, dict) for result in found.values() for row in result["rows"]):
-            raise ValueError("a row is not an object")
+        if not found:
+            raise ValueError("it holds no results")
+        if not all(_is_row(row) for result in found.values() for row in result["rows"]):
+            raise ValueError("a row is not an object of numbers and text")
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise InputError(f"compare={str(path)!r} is not a result of `notsodeep bench --json` ({error})") from error
     return found
+
+
+def _is_row(row: Any) -> bool:
+    return isinstance(row, dict) and all(isinstance(value, str | int | float | None) for value in row.values())
 
 
 def _folder() -> Path:

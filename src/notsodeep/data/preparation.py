@@ -61,8 +61,9 @@ class Preparation:
             return X
         X = np.ascontiguousarray(X)
         if self.mean is not None:
-            rows: Array = X - self.mean.astype(X.dtype)
-            rows /= X.dtype.type(self.scale)
+            with np.errstate(over="ignore", invalid="ignore"):  # rows this far away are refused by the kernel
+                rows: Array = X - self.mean.astype(X.dtype)
+                rows /= X.dtype.type(self.scale)
             return rows
         if self.mode == "unit":
             return unit(X, "keep", "row")[0]

@@ -39,8 +39,9 @@ def load_mixture(path: str | Path) -> Mixture:
         raise InputError(f"{str(path)!r} has {len(means)} classes; at most {MOST_CLASSES} are possible")
     proportions = content.get("proportions", [1 / len(means)] * len(means))
     try:
-        found = Mixture(means, covariances, proportions)
-        _require_digits(found)
+        with np.errstate(over="ignore", invalid="ignore"):  # numbers that overflow are refused
+            found = Mixture(means, covariances, proportions)
+            _require_digits(found)
         return found
     except InputError as error:
         raise InputError(f"{str(path)!r}: {error}") from None

@@ -60,18 +60,21 @@ class Samples:
         X = np.require(X.view(np.ndarray), requirements=["C", "A"])  # NumPy does not use BLAS for unaligned arrays
         largest, square = np.empty(len(X)), np.empty(len(X))
         row_statistics(X, largest, square)
-        if not np.isfinite(largest.sum()):
+        if not np.isfinite(largest).all():
             require_finite(X, parameter)
         limits = (1e-12, 1e12) if dtype == np.float32 else (1e-100, 1e100)
         nonzero = largest[largest > 0]
         factor = np.ones(len(X))
         if nonzero.size and (nonzero.min() < limits[0] or nonzero.max() > limits[1]):
             exponent = np.where(largest > 0, np.frexp(np.where(largest > 0, largest, 1.0))[1], 0)
-            factor = np.ldexp(1.0, exponent)
+            with np.errstate(over="ignore"):  # such a row is refused below
+                factor = np.ldexp(1.0, exponent)
             X = np.ldexp(X.astype(np.float64), -exponent[:, None])  # exact: only the exponent changes
             row_statistics(X, largest, square)
         norm = np.sqrt(square)
-        longest, limit = float((factor * norm).max()), math.sqrt(np.finfo(dtype).max) / 1e2
+        with np.errstate(over="ignore"):
+            longest = float((factor * norm).max())
+        limit = math.sqrt(np.finfo(dtype).max) / 1e2
         if longest > limit:
             raise InputError(
                 f"{parameter} has a row of norm {longest:.3g}, whose kernel overflows {np.dtype(dtype).name}; "

@@ -206,8 +206,14 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
         prepared = self._prepared(X)
         with compilation(self.progress):
             blocks = self._blocks(prepared, self.X_fit_)
-        with placed(blocks, solver_of(self.solver).client) as K:
-            return K.product(self.dual_coef_, progress=self.progress)
+        with placed(blocks, solver_of(self.solver).client) as K, np.errstate(over="ignore", invalid="ignore"):
+            scores = K.product(self.dual_coef_, progress=self.progress)
+        if not np.isfinite(scores).all():
+            raise InputError(
+                f"predictions overflow float64 (coefficients of the machine are up to "
+                f"{np.abs(self.dual_coef_).max():.3g}); scale X, or the targets of the fit"
+            )
+        return scores
 
     def save(self, path: str | Path) -> Path:
         """Write the fitted machine to one ``.npz`` file; :func:`notsodeep.learn.load` reads it back.

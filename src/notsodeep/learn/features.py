@@ -32,6 +32,7 @@ Array: TypeAlias = NDArray[Any]
 
 _TRIED = 16  # training rows whose equilibria are solved in fit to report `n_iter_`
 _CACHED = 1 << 15  # entries that an activation treats at a time
+_LARGEST_WEIGHT = 100.0  # of a file; normal numbers exceed 40 with probability 1e-350
 _TILE_BYTES = 32 * 2**20  # hidden states of one tile of rows
 _NEW_NAMES = {"max_iterations": "max_iter", "seed": "random_state"}
 _takes_old_names = old_parameters(
@@ -285,10 +286,10 @@ class DEQFeatures(ClassNamePrefixFeaturesOutMixin, FloatTransformer):  # type: i
             raise ValueError("its network does not fit its parameter features")
         self.network_ = network if isinstance(network, Explicit) else None
         shapes: list[tuple[int, ...]] = self._shapes(self.n_features_in_)
-        self.weights_ = [
-            numbers_of(arrays, f"weight{k}", len(shape), shape).astype(self._precision, copy=False)
-            for k, shape in enumerate(shapes)
-        ]
+        weights = [numbers_of(arrays, f"weight{k}", len(shape), shape) for k, shape in enumerate(shapes)]
+        if max(float(np.abs(weight).max()) for weight in weights) > _LARGEST_WEIGHT:
+            raise ValueError("its weights are not standard normal")
+        self.weights_ = [weight.astype(self._precision, copy=False) for weight in weights]
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "weights_")

@@ -37,7 +37,7 @@ _VERSION = 1
 _DATA = "; it holds data: the model that `notsodeep fit` wrote comes first"
 _DEEPEST = 1000  # limit for the layers of an unrolled network, so that a file cannot ask for endless work
 _LONGEST = 1000  # entries of a list
-_MOST_ITERATIONS = 100_000  # of the equilibrium of a sample
+_MOST_ITERATIONS = 100_000  # of the equilibrium of a sample, or of a solver
 
 
 def save(estimator: Any, path: str | Path, **options: Any) -> Path:
@@ -49,9 +49,11 @@ def save(estimator: Any, path: str | Path, **options: Any) -> Path:
     if any(array.dtype.hasobject for array in arrays.values()):
         raise InputError("labels that are Python objects cannot be written to a file; use strings or numbers")
     given = estimator.get_params(deep=False)
-    for name, check in (("depth", _depth), ("max_iter", _iterations)):
-        if given.get(name) is not None:
-            check(given[name], name)
+    solver = given.get("solver")
+    steps = solver.max_iter if isinstance(solver, Solver) else given.get("max_iter")
+    for name, value, check in (("depth", given.get("depth"), _depth), ("max_iter", steps, _iterations)):
+        if value:
+            check(value, name)
     params = {name: _encode(value, name) for name, value in given.items()}
     header = {
         "format": _FORMAT,
@@ -266,6 +268,8 @@ def _solver(value: Any, name: str) -> str | Solver:
     options = {option: entry for option, entry in value.items() if option != "name"}
     if unknown := [option for option in options if option not in _SOLVER_OPTIONS]:
         raise ValueError(f"it sets {unknown[0]!r} of a solver, which no file may set")
+    if options.get("max_iter"):
+        _iterations(options["max_iter"], "max_iter")
     return SOLVERS[choice(value.get("name"), SOLVERS, name)](**options)
 
 

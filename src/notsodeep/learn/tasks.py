@@ -12,7 +12,7 @@ from scipy.special import log_softmax, softmax
 from sklearn.base import ClassifierMixin, MultiOutputMixin, RegressorMixin
 from sklearn.utils.multiclass import check_classification_targets
 
-from notsodeep.checks import InputError, positive
+from notsodeep.checks import InputError, positive, require_finite
 from notsodeep.errors import AbsentError
 from notsodeep.kinds import Kind
 from notsodeep.learn import persistence
@@ -26,6 +26,7 @@ Array: TypeAlias = NDArray[Any]
 
 _CALIBRATION_ROWS = 512  # with more rows, a random sample is enough to fit one number
 _TILE = 128  # right-hand sides solved at a time
+_LARGEST_LABEL = 2.0**63  # a float is a class for scikit-learn if it is the same as an int64
 
 
 class KernelRegressor(RegressorMixin, MultiOutputMixin, KernelMachine):  # type: ignore[misc]
@@ -113,6 +114,10 @@ class KernelClassifier(ClassifierMixin, KernelMachine):  # type: ignore[misc]
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Any:
         """Fit to rows X (n, p) and labels y (n,), of any type that can be sorted."""
         X, y = self._samples(X, y)
+        if y.dtype.kind == "f" and (beyond := y[np.abs(y) >= _LARGEST_LABEL]).size:
+            raise InputError(
+                f"y holds labels as large as {beyond[0]:g}, no classes for scikit-learn; pass text or integers"
+            )
         check_classification_targets(y)
         self.classes_, codes = np.unique(y, return_inverse=True)
         if len(self.classes_) < 2:
@@ -145,7 +150,11 @@ class KernelClassifier(ClassifierMixin, KernelMachine):  # type: ignore[misc]
         return np.asarray(log_softmax(self._logits(X), axis=1))
 
     def _logits(self, X: Any) -> Array:
-        return by_class(self._scores(X)) / self.calibration_.temperature
+        with np.errstate(over="ignore"):
+            logits = by_class(self._scores(X)) / self.calibration_.temperature
+        if not np.isfinite(logits).all():
+            raise InputError(f"probabilities overflow float64 (temperature={self.calibration_.temperature:.3g})")
+        return logits
 
     def _after_fit(self, merged: Merged, targets: Array, weight: Array | None) -> None:
         scores, chosen, method = self._leave_one_out_scores(merged)
@@ -195,6 +204,8 @@ class KernelClassifier(ClassifierMixin, KernelMachine):  # type: ignore[misc]
         labels, columns = arrays["classes"], self.dual_coef_.shape[1]
         if labels.shape != (2 if columns == 1 else columns,) or labels.dtype.kind not in "biufU":
             raise ValueError("its arrays do not fit together")
+        if labels.dtype.kind == "f":
+            require_finite(labels, "classes")
         self.classes_ = labels.astype(object) if numbers.get("object_labels") else labels
         self.calibration_ = persistence.from_plain_fields(Calibration, numbers["calibration"])
         positive(self.calibration_.temperature, "temperature")

@@ -11,15 +11,17 @@ import re
 import secrets
 import socket
 import stat
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from types import ModuleType
 
 from notsodeep import files, interrupt
 from notsodeep.checks import InputError
 from notsodeep.extras import need
 
-__all__ = ["claim_of", "locked", "ours"]
+__all__ = ["claim_of", "file_locks", "locked", "ours"]
 
 _LOCK, _WRITER = ".lock", ".writer"
 _OWNER = re.compile(r"(process \d+ on [\w.-]+)\n([0-9a-f]{32})\n")
@@ -37,10 +39,17 @@ def claim_of(directory: Path) -> str | None:
     return None if found is None else found[2]
 
 
+def file_locks() -> ModuleType:
+    """The package filelock; its warning where the system has no locks of files is nothing that a user can act on."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "only soft file lock is available")
+        return need("filelock")
+
+
 @contextmanager
 def locked(directory: Path) -> Iterator[str]:
     """Lock a directory against other writers; yield the secret that :func:`claim_of` returns while it is locked."""
-    filelock = need("filelock")
+    filelock = file_locks()
     lock = directory / _LOCK
     with suppress(FileNotFoundError):
         there = os.lstat(lock)

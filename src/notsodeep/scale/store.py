@@ -41,7 +41,7 @@ from notsodeep.extras import need
 from notsodeep.kernels.matrices import KernelMatrix
 from notsodeep.reading import json_file
 from notsodeep.resources import available_memory
-from notsodeep.scale.lock import claim_of, locked, ours
+from notsodeep.scale.lock import claim_of, file_locks, locked, ours
 from notsodeep.threads import Scratch
 
 __all__ = ["DamagedTileError", "Tile", "TileStore"]
@@ -136,7 +136,7 @@ class TileStore:
 
         if _many(shape, tile):
             raise InputError(f"tile={tile[0]} makes more than {_MOST:,} files; pass a larger tile")
-        need("filelock"), need("google_crc32c")  # a missing extra is reported before the work
+        file_locks(), need("google_crc32c")  # a missing extra is reported before the work
         if (directory / "zarr.json").exists():
             opened()
         elif directory.is_dir() and (foreign := [name for name in sorted(os.listdir(directory)) if not ours(name)]):
