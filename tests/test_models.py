@@ -95,6 +95,19 @@ def test_fixed_variance_solves_its_equation(name: str, share: float, drive: floa
         assert q == pytest.approx(target, rel=1e-13)
 
 
+@pytest.mark.parametrize("name", ["relu", "tanh", "swish"])
+@pytest.mark.parametrize("start", [0.0, 25.0])
+def test_variances_of_layers_converge_to_the_fixed_one(name: str, start: float) -> None:
+    """τ_l² = σ_a² E[φ(τ_{l−1}ξ)²] + σ_b² τ_0², from below and from above."""
+    model, drive = nsd.DEQ(name, 0.2, 0.8).centered(1.3), 0.8 * 1.3**2
+    expected, gaps, q = model.fixed_variance(drive), [], start + drive
+    for _ in range(40):
+        gaps.append(abs(q - expected))
+        q = drive + 0.2 * nsd.moments(model.activation, math.sqrt(q)).power
+    assert gaps[1] < gaps[0]
+    assert q == pytest.approx(expected, rel=1e-12)
+
+
 def test_golden_fixed_points() -> None:
     """τ* at σ_a² = 0.2, σ_b² = 0.8, τ0 = 1 from 30-digit arithmetic."""
     for name, tau in (("relu", 0.9265661260274545), ("tanh", 0.9348716109247728)):
