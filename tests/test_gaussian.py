@@ -183,6 +183,7 @@ def test_hermite_coefficients(name: str) -> None:
     assert -1e-13 < tail < (1e-3 if name == "relu" else 1e-10)
 
 
+# covers: [Ling23] Lemma 7
 def test_squares_of_hermite_coefficients_are_the_power_series_of_the_dual() -> None:
     """Σ a_k² x^k = Q(x) = (√(1−x²) + (π − arccos x)x)/π for √2·relu, with a_k ≠ 0 for every even k."""
     squares = nsd.hermite_coefficients(nsd.activation("normalized_relu"), 1.0, 150) ** 2

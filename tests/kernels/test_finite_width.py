@@ -40,7 +40,8 @@ def empirical(deq, X, seed):
 
 @pytest.mark.parametrize("name", ["relu", "tanh"])
 @pytest.mark.parametrize("shift", [0.0, 0.2])
-# covers: [Ling24] Prop. 2.6; [Ling24] Def. 2.1; [Ling24] Asm. 2.2; [FK20] Rem. 1
+# covers: [Ling24] Prop. 2.6; [Ling24] Def. 2.1; [Ling24] Asm. 2.2; slides of [Ling24] Definition
+# covers: slides of [Ling24] Implicit CK; slides of [Ling24] Implicit NTK; [FK20] Rem. 1; [FK20] NTK initialization
 def test_mean_over_random_networks_agrees_within_its_standard_error(name, shift):
     torch.set_num_threads(1)
     deq = nsd.DEQ(nsd.activation(name) - shift, recurrent=0.08, input=0.7, bias=0.2)
@@ -64,6 +65,7 @@ LAWS = {
 
 
 @pytest.mark.parametrize("law", LAWS)
+# covers: [Ling24] Asm. 2.2
 def test_weights_need_not_be_gaussian(law):
     """Any i.i.d. weights of mean 0 and variance 1 give the same CK, if the norm of x is spread over many features."""
     width, features = 300, 400

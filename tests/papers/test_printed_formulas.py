@@ -37,6 +37,7 @@ def test_the_last_factor_of_the_sum_is_one() -> None:
 
 
 @pytest.mark.parametrize("centred", [True, False])
+# covers: [Ling24] Lemma B.1
 def test_expansion_of_an_expectation(centred: bool) -> None:
     """[Ling24] Lemma B.1 at variances τ² + λ4 χ: what is left out is of the third order."""
     phi = nsd.activation("softplus")

@@ -35,7 +35,7 @@ def plan(sizes: Sequence[int], repetitions: int) -> Iterator[Settings]:
             yield {"n": n, "seed": seed}
 
 
-# covers: [Ling24] Thm 3.8; [Ling24] App. D
+# covers: [Ling24] Thm 3.8; [Ling24] App. D; slides of [Ling24] Thm 3
 def measure(n: int, seed: int) -> dict[str, Any]:
     """Relative error of each equivalent, as printed and corrected."""
     sample = Sample.draw(n, seed)

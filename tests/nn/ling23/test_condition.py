@@ -35,6 +35,7 @@ def test_the_network_has_the_distribution_of_the_paper():
 
 
 @pytest.mark.parametrize("recurrent", [0.02, 0.08, 0.12])
+# covers: [Ling23] Lemma 1
 def test_random_weights_contract_below_one_eighth(recurrent):
     """‖W‖ tends to 2√2 σ_w, which is below 1 for σ_w² < 1/8."""
     drawn = [ReluWeights.of(nn.ling23_network(250, 10, recurrent, seed=seed)).W for seed in range(4)]
@@ -49,6 +50,7 @@ def relu_dual(cosine: np.ndarray) -> np.ndarray:
     return (np.sqrt(1 - x**2) + (np.pi - np.arccos(x)) * x) / np.pi
 
 
+# covers: [Ling23] Def. 1; [Ling23] Lemma 3; [Ling23] Thm 3
 def test_the_population_matrix_follows_its_recursion():
     """K^(l) = ρ^(l) Q(cos θ^(l)), Eq. (12), (13) with ρ^(l), against kernels of finite depth; the limit, Eq. (14)."""
     X, square = on_sphere(6, 20).numpy(), 0.08  # σ_w²
@@ -70,6 +72,7 @@ def test_the_population_matrix_follows_its_recursion():
     np.testing.assert_allclose(limit, relu_dual(cosine) / (1 - square), atol=1e-7)
 
 
+# covers: [Ling23] Thm 3; [Ling23] Asm. 2
 def test_the_population_matrix_is_positive_definite_unless_rows_are_parallel():
     deq = nn.ling23_network(10, 4, 0.08).deq
     X = on_sphere(12, 4).numpy()  # more rows than features: the linear part alone is singular
@@ -110,6 +113,7 @@ def test_lemma_2_agrees_with_autograd(name):
     torch.testing.assert_close(closed.W, expected, rtol=1e-8, atol=1e-8)
 
 
+# covers: [Ling23] Lemma 8
 def test_states_and_gradients_obey_their_bounds():
     """Eq. (15) to (18) at the start, and after a step of norm δ or less in each weight."""
     net, X, y = nn.ling23_network(120, 10, 0.05), on_sphere(6, 10), targets(6)
