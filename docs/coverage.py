@@ -1,8 +1,9 @@
 """Write docs/coverage.md: every statement of the papers, with its code, its tests and its figures.
 
 Run ``python -m docs.coverage`` from the root of the repository. A comment ``# covers: [Ling24] Thm 3.3; [FK20] Thm 2``
-above a function or a class says what it implements, above a test what it checks, above ``measure`` of a reproduction
-what its entries show. Figures and tables find their entries by name.
+above a function or a class says what it implements, above a test what it checks. Above ``measure`` of a reproduction it
+says what its entry shows; where several entries share the function, it names one:
+``# covers: [FK20] Thm 3 @ fk20-table2``.
 """
 
 from __future__ import annotations
@@ -19,15 +20,19 @@ from notsodeep.papers.registry import ENTRIES
 
 ROOT = Path(__file__).resolve().parent.parent
 MARK = re.compile(r"^\s*# covers: (?P<names>.+)$")
+DRAWN = re.compile(r"(Figure|Table) \d+$")
 REMARK = "an observation, nothing to compute"
 TOOL = "a step of a proof; its consequences are checked"
+KNOWN = "a known inequality, used in a proof"
+BOUND = "a bound with unknown constants"
 
 HEAD = """# Coverage of the papers
 
-Every definition, assumption, theorem, example, figure and table of the papers and of the slides: where it is
-implemented, which test checks it, which [reproduction](gallery.md) shows it. Written by `python -m docs.coverage` from
-comments `# covers: …` in the code and in the tests. A test fails when a comment names a statement that is not here, and
-when a statement has neither code nor a reason.
+Every definition, assumption, theorem, proposition, lemma, remark, example, figure and table of the papers and of the
+slides: where it is implemented, which test checks it, which [reproduction](gallery.md) shows it. The code of a figure
+is the function that measures its numbers. Written by `python -m docs.coverage` from comments `# covers: …` in the code
+and in the tests. A test fails when a comment names a statement that is not here or stands above no function, and when
+a statement has neither code nor a reason, or code without a test.
 """
 
 
@@ -61,7 +66,9 @@ STATEMENTS = {
         Statement("Rem. 3.9", "when one hidden layer is enough, and when two are needed"),
         Statement("Ex. 3.10", "a hard tanh for a tanh DEQ"),
         Statement("Ex. 3.11", "two leaky relus for a relu DEQ"),
-        Statement("Lemmas of App. A to C", "expansions of expectations, induction over layers", TOOL),
+        Statement("Asm. A.1", "Def. 2.7 once more, with a limit of τ_0"),
+        Statement("Lemma A.2", "the variances of the layers converge to τ_*²"),
+        Statement("Lemma B.1", "E[φφ] expanded in small differences of the covariance", TOOL),
         Statement("App. D", "how the parameters of both examples are found"),
         *(Statement(f"Figure {k}", what) for k, what in (
             (1, "error of the CK's equivalent against n"),
@@ -76,13 +83,24 @@ STATEMENTS = {
         Statement("Table 2", "time of training"),
     ),
     "slides of [Ling24]": (
+        Statement("Definition", "the DEQ, as Def. 2.1"),
         Statement("Asm. 1", "weights, activations and variances, as in Asm. 2.2 to 2.4 and 3.1"),
+        Statement("Remark on Asm. 1", "where it holds; the equilibrium exists and is unique"),
         Statement("Asm. 2", "Gaussian mixtures, as in Def. 2.7"),
+        Statement("Remark on Asm. 2", "why mixtures are a fair model of data", REMARK),
+        Statement("Implicit CK", "as in Prop. 2.6"),
+        Statement("Implicit NTK", "as in Prop. 2.6"),
         Statement("Thm 1", "as Thm 3.3 of the paper"),
         Statement("Thm 2", "as Thm 3.4 of the paper"),
+        Statement("Remark on Thm 1 and 2", "the equivalents depend on the network through four numbers alone"),
         Statement("Thm 3", "as Thm 3.8 of the paper"),
-        Statement("Remarks", "what the equivalents depend on; when one layer is enough"),
+        Statement("Key idea", "an explicit network with the four numbers of the DEQ's CK"),
+        Statement("Implicit- versus Explicit-CK", "when one layer is enough, as Rem. 3.9"),
+        Statement("Remark on NTKs", "NTKs can be matched likewise"),
         Statement("Examples", "as Ex. 3.10 and 3.11 of the paper"),
+        Statement("Figure 1", "error of the CK's equivalent against n"),
+        Statement("Figure 2", "the distance of both CKs"),
+        Statement("Figure 3", "accuracies"),
     ),
     "[Ling23]": (
         Statement("Asm. 1", "random initialisation with σ_w² < 1/8"),
@@ -95,19 +113,28 @@ STATEMENTS = {
         Statement("Thm 2", "λ_0 ≥ (m/2) λ_* once the network is wide enough"),
         Statement("Lemma 3", "cosines of the population Gram matrix, layer by layer"),
         Statement("Thm 3", "the population Gram matrix converges geometrically, and is positive definite"),
-        Statement("Thm 4", "the empirical Gram matrix converges with depth", "a bound with unknown constants"),
-        Statement("Thm 5", "the empirical Gram matrix approaches the population's", "a bound with unknown constants"),
-        Statement("Lemmas 4 to 10", "reconstruction of layers, Weyl's inequality, concentration", TOOL),
+        Statement("Thm 4", "the empirical Gram matrix converges with depth", BOUND),
+        Statement("Lemma 4", "a layer rebuilt from fresh Gaussian weights", TOOL),
+        Statement("Thm 5", "the empirical Gram matrix approaches the population's", BOUND),
+        Statement("Lemma 5", "Weyl: singular values move by at most the norm of a change", KNOWN),
+        Statement("Lemma 6", "the least eigenvalue of a Hadamard product", KNOWN),
+        Statement("Lemma 7", "the power series of the relu's dual"),
+        Statement("Lemma 8", "bounds of states, gradients and their changes, Eq. (15) to (18)"),
+        Statement("Lemma 9", "Thm 5 on the diagonal", BOUND),
+        Statement("Lemma 10", "Thm 5 off the diagonal", BOUND),
         Statement("Figure 1", "losses of gradient descent at several widths"),
     ),
     "[FK20]": (
+        Statement("NTK initialization", "standard Gaussian weights"),
         Statement("Rem. 1", "untied weights give the kernels of tied ones"),
         Statement("Thm 1", "the DEQ-NTK of finite depth"),
+        Statement("DEQ-NTK initialization", "σ_W² + σ_U² + σ_b² = 1"),
         Statement("Def. 3.1", "normalised activations"),
         Statement("Thm 2", "the DEQ-NTK in the limit"),
-        Statement("Lemma 1", "the sum converges absolutely for σ_W² < 1"),
         Statement("Rem. 2", "the limit depends on both inputs", REMARK),
+        Statement("CDEQ-NTK initialization", "σ_W² + σ_U² = 1, and a window sum divided by S"),
         Statement("Thm 3", "the convolutional DEQ-NTK"),
+        Statement("Lemma 1", "the sum converges absolutely for σ_W² < 1"),
         Statement("Figure 1", "accuracy of NTK and DEQ-NTK against depth"),
         Statement("Table 1", "accuracy on MNIST"),
         Statement("Table 2", "accuracy on CIFAR-10"),
@@ -116,12 +143,24 @@ STATEMENTS = {
 
 
 class Marker(NamedTuple):
-    """A comment: which statement, and the file, line and name of what stands below it."""
+    """A comment: which statement and entry, and the file, line and name of what stands below it."""
 
     statement: str
+    entry: str
     path: Path
     line: int
     name: str
+
+    @property
+    def in_tests(self) -> bool:
+        return self.path.parts[0] == "tests"
+
+    @property
+    def choices(self) -> list[str]:
+        """Names of the entries that its module measures."""
+        if self.in_tests or "papers" not in self.path.parts:
+            return []
+        return [entry.name for entry in ENTRIES.values() if _measured_in(entry) == self.path.stem]
 
 
 def markers(root: Path = ROOT) -> Iterator[Marker]:
@@ -135,8 +174,9 @@ def markers(root: Path = ROOT) -> Iterator[Marker]:
             if found := MARK.match(line):
                 below = next((k for k in range(number, len(lines)) if not MARK.match(lines[k])), number)
                 name = places.get(below + 1, "")
-                for statement in found["names"].split(";"):
-                    yield Marker(statement.strip(), path.relative_to(root), number, name)
+                for one in found["names"].split(";"):
+                    statement, _, entry = one.partition(" @ ")
+                    yield Marker(statement.strip(), entry.strip(), path.relative_to(root), number, name)
 
 
 def _definitions(tree: ast.Module) -> dict[int, str]:
@@ -162,30 +202,39 @@ def gaps(root: Path = ROOT) -> list[str]:
     known, found = statements(), list(markers(root))
     wrong = []
     for one in found:
+        where = f"{one.path}:{one.line}"
         if one.statement not in known:
-            wrong.append(f"{one.path}:{one.line} names {one.statement!r}, which no paper states")
+            wrong.append(f"{where} names {one.statement!r}, which no paper states")
         if not one.name:
-            wrong.append(f"{one.path}:{one.line} stands above no function")
+            wrong.append(f"{where} stands above no function")
+        elif one.in_tests and not one.name.rpartition(".")[2].startswith("test_"):
+            wrong.append(f"{where} stands above {one.name}, which is no test")
+        elif one.choices and one.name != "measure":
+            wrong.append(f"{where} stands above {one.name}, where nothing is measured")
+        if one.entry and one.entry not in one.choices:
+            wrong.append(f"{where} names {one.entry!r}, which is not measured there")
+        if len(one.choices) > 1 and not one.entry:
+            wrong.append(f"{where} must say which entry shows it: @ {' or '.join(one.choices)}")
     for name, statement in known.items():
-        own = [one for one in found if one.statement == name]
-        code, tests, entries = (bool(part) for part in _parts(name, own))
-        if not (code or entries) and not statement.reason:
+        code, tests, entries = _parts([one for one in found if one.statement == name])
+        if not code and not statement.reason:
             wrong.append(f"{name} has no code and no reason")
-        if code and not tests and not entries:
+        if code and not tests:
             wrong.append(f"{name} has code but no test")
+        if code and not entries and DRAWN.search(name):
+            wrong.append(f"{name} is shown by no entry")
     return wrong
 
 
-def _parts(name: str, own: list[Marker]) -> tuple[list[str], list[str], list[str]]:
+def _parts(own: list[Marker]) -> tuple[list[str], list[str], list[str]]:
     """Names of code, of tests and of entries."""
-    code, tests = [], []
-    entries = [entry.name for entry in ENTRIES.values() if entry.paper == name]
+    code, tests, entries = [], [], []
     for one in own:
-        if one.path.parts[0] == "tests":
+        if one.in_tests:
             tests.append(f"`{one.path.name}::{one.name}`")
-        elif "papers" in one.path.parts:
-            entries += [entry.name for entry in ENTRIES.values() if _measured_in(entry) == one.path.stem]
-        else:
+            continue
+        entries += [one.entry] if one.entry else one.choices
+        if not one.choices or DRAWN.search(one.statement):
             code.append(f"`{_module(one.path)}.{one.name}`")
     return code, tests, [f"[{entry}](gallery.md#{entry})" for entry in dict.fromkeys(entries)]
 
@@ -208,7 +257,7 @@ def page(root: Path = ROOT) -> str:
         lines += [f"## {paper}", "", "| statement | what | code | tests | shown by |", "|:--|:--|:--|:--|:--|"]
         for one in group:
             own = [marker for marker in found if marker.statement == f"{paper} {one.name}"]
-            cells = [", ".join(part) for part in _parts(f"{paper} {one.name}", own)]
+            cells = [", ".join(part) for part in _parts(own)]
             cells[0] = cells[0] or one.reason
             lines.append(f"| {one.name} | {one.what} | {' | '.join(cells)} |")
         lines.append("")

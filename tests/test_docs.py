@@ -194,12 +194,44 @@ def test_a_marker_that_points_nowhere_is_found(tmp_path: Path) -> None:
     text = "# covers: [Ling24] Thm 9.9\n# covers: [FK20] Thm 2; [FK20] Thm 1\ndef kernel(): ...\n"
     text += "# covers: [FK20] Thm 3\nx = 1\n"
     (tmp_path / "src" / "one.py").write_text(text, encoding="utf-8")
-    wrong = coverage.gaps(tmp_path)
-    assert "src/one.py:1 names '[Ling24] Thm 9.9', which no paper states" in [one.replace("\\", "/") for one in wrong]
+    text = "# covers: [FK20] Thm 2\ndef rows(): ...\n# covers: [FK20] Thm 1 @ fk20-fig1\ndef test_rows(): ...\n"
+    (tmp_path / "tests" / "test_one.py").write_text(text, encoding="utf-8")
+    wrong = [one.replace("\\", "/") for one in coverage.gaps(tmp_path)]
+    assert "src/one.py:1 names '[Ling24] Thm 9.9', which no paper states" in wrong
     assert sum("stands above no function" in one for one in wrong) == 1
+    assert "tests/test_one.py:1 stands above rows, which is no test" in wrong
+    assert "tests/test_one.py:3 names 'fk20-fig1', which is not measured there" in wrong
     assert "[FK20] Thm 2 has no code and no reason" not in wrong
     assert "[Ling23] Lemma 2 has no code and no reason" in wrong
-    assert "[FK20] Thm 2 has code but no test" in wrong
+    assert "[FK20] Thm 1 has code but no test" not in wrong
+
+
+def test_a_figure_needs_the_entry_that_shows_it(tmp_path: Path) -> None:
+    from docs import coverage
+
+    (tmp_path / "tests").mkdir()
+    module = tmp_path / "src" / "papers" / "fk20_accuracy.py"  # two entries share its function
+    module.parent.mkdir(parents=True)
+    for text, said in (
+        ("[FK20] Table 1", "must say which entry shows it: @ fk20-table1 or fk20-table2"),
+        ("[FK20] Table 1 @ fk20-table1", "[FK20] Table 1 has code but no test"),
+        ("[FK20] Table 1 @ fk20-fig1", "'fk20-fig1', which is not measured there"),
+        ("[FK20] Thm 3 @ fk20-table2", "[FK20] Thm 3 has no code and no reason"),  # an entry shows, but is no code
+    ):
+        module.write_text(f"# covers: {text}\ndef measure(): ...\n", encoding="utf-8")
+        assert any(said in one for one in coverage.gaps(tmp_path)), text
+    module.rename(tmp_path / "src" / "one.py")
+    (tmp_path / "src" / "one.py").write_text("# covers: [FK20] Table 1\ndef measure(): ...\n", encoding="utf-8")
+    assert "[FK20] Table 1 is shown by no entry" in coverage.gaps(tmp_path)
+
+
+def test_every_entry_is_named_by_the_figure_it_redoes() -> None:
+    from docs import coverage
+
+    shown = {(one.statement, one.entry or one.choices[0]) for one in coverage.markers() if one.choices}
+    drawn = {(entry.paper, entry.name) for entry in coverage.ENTRIES.values() if entry.paper in coverage.statements()}
+    assert len(drawn) == 13
+    assert drawn <= shown
 
 
 def test_the_gallery_tells_a_part_of_a_full_run(tmp_path: Path) -> None:

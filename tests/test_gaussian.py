@@ -183,6 +183,17 @@ def test_hermite_coefficients(name: str) -> None:
     assert -1e-13 < tail < (1e-3 if name == "relu" else 1e-10)
 
 
+# covers: [Ling23] Lemma 7
+def test_squares_of_hermite_coefficients_are_the_power_series_of_the_dual() -> None:
+    """Σ a_k² x^k = Q(x) = (√(1−x²) + (π − arccos x)x)/π for √2·relu, with a_k ≠ 0 for every even k."""
+    squares = nsd.hermite_coefficients(nsd.activation("normalized_relu"), 1.0, 150) ** 2
+    x = np.linspace(-0.8, 0.8, 17)
+    dual = (np.sqrt(1 - x**2) + (np.pi - np.arccos(x)) * x) / np.pi
+    np.testing.assert_allclose(np.polynomial.polynomial.polyval(x, squares), dual, atol=1e-12)
+    assert np.all(squares[::2] > 1e-7)
+    assert np.all(squares[3::2] < 1e-12)
+
+
 def test_hermite_polynomials_are_orthonormal() -> None:
     gram = gaussian.expectation(
         lambda xi: np.einsum("ik,jk->ijk", *2 * (gaussian.hermite_polynomials(xi, 12),)), scale=0.25

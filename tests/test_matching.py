@@ -26,6 +26,7 @@ SETTINGS = [(0.2, 0.8, 1.0), (0.2, 0.8, 0.3), (0.2, 0.8, 3.0), (0.02, 0.5, 0.5),
 
 @pytest.mark.parametrize(("recurrent", "drive", "tau0"), SETTINGS)
 @pytest.mark.parametrize("name", ACTIVATIONS)
+# covers: slides of [Ling24] Key idea
 def test_ck_is_matched_exactly(name, recurrent, drive, tau0):
     m = nsd.match(nsd.DEQ(ACTIVATIONS[name], recurrent, drive), tau0=tau0, kind="ck")
     assert m.exact
@@ -39,6 +40,7 @@ def test_ck_is_matched_exactly(name, recurrent, drive, tau0):
 
 @pytest.mark.parametrize(("recurrent", "drive", "tau0"), SETTINGS)
 @pytest.mark.parametrize("name", [n for n in ACTIVATIONS if n not in ("cos", "gaussian")])
+# covers: slides of [Ling24] Remark on NTKs
 def test_ntk_is_matched_exactly(name, recurrent, drive, tau0):
     m = nsd.match(nsd.DEQ(ACTIVATIONS[name], recurrent, drive), tau0=tau0, kind="ntk")
     assert m.exact
@@ -49,6 +51,7 @@ def test_ntk_is_matched_exactly(name, recurrent, drive, tau0):
 
 
 # covers: [Ling24] Ex. 3.10; [Ling24] Rem. 3.9; slides of [Ling24] Examples
+# covers: slides of [Ling24] Implicit- versus Explicit-CK
 def test_odd_activations_take_one_hard_tanh():
     for name in ("tanh", "erf", "sin", "hard_tanh", "sigmoid"):
         m = nsd.match(nsd.DEQ(name, 0.2, 0.8), tau0=1.0)
@@ -64,6 +67,7 @@ def test_a_strongly_folding_odd_activation_leaves_the_range_of_hard_tanh():
 
 
 # covers: [Ling24] Ex. 3.11; [Ling24] Rem. 3.9; [Ling24] App. D; slides of [Ling24] Examples
+# covers: slides of [Ling24] Implicit- versus Explicit-CK
 def test_relu_takes_the_two_leaky_layers_of_the_theory():
     m = nsd.match(nsd.DEQ("relu", 0.2, 0.8), tau0=1.0)
     assert (m.family, m.depth) == ("leaky_relu", 2)

@@ -65,7 +65,7 @@ def test_text() -> None:
         ("erf", 0.1, 1.6 / math.pi, 0.4 / math.pi),
     ],
 )
-# covers: [Ling24] Asm. 2.4; [FK20] Lemma 1; [Ling23] Lemma 1
+# covers: [Ling24] Asm. 2.4; slides of [Ling24] Remark on Asm. 1; [FK20] Lemma 1
 def test_well_posed_explains_itself(activation: str, recurrent: float, finite: float, infinite: float) -> None:
     verdict = nsd.DEQ(activation, recurrent, 0.8).well_posed
     assert verdict.finite_width.value == pytest.approx(finite)
@@ -93,6 +93,20 @@ def test_fixed_variance_solves_its_equation(name: str, share: float, drive: floa
         m = nsd.moments(model.activation, math.sqrt(q))
         target = drive + model.recurrent * (m.power - (m.mean**2 if centered else 0))
         assert q == pytest.approx(target, rel=1e-13)
+
+
+@pytest.mark.parametrize("name", ["relu", "tanh", "swish"])
+@pytest.mark.parametrize("start", [0.0, 25.0])
+# covers: [Ling24] Lemma A.2
+def test_variances_of_layers_converge_to_the_fixed_one(name: str, start: float) -> None:
+    """τ_l² = σ_a² E[φ(τ_{l−1}ξ)²] + σ_b² τ_0², from below and from above."""
+    model, drive = nsd.DEQ(name, 0.2, 0.8).centered(1.3), 0.8 * 1.3**2
+    expected, gaps, q = model.fixed_variance(drive), [], start + drive
+    for _ in range(40):
+        gaps.append(abs(q - expected))
+        q = drive + 0.2 * nsd.moments(model.activation, math.sqrt(q)).power
+    assert gaps[1] < gaps[0]
+    assert q == pytest.approx(expected, rel=1e-12)
 
 
 def test_golden_fixed_points() -> None:

@@ -345,6 +345,7 @@ def _legendre(left: Array, right: Array) -> tuple[Array, Array]:
     return xi.ravel(), (half[:, None] * _WEIGHTS * np.exp(-(xi**2) / 2) / _SQRT_2PI).ravel()
 
 
+# covers: [Ling23] Lemma 7
 def hermite_coefficients(activation: Activation, tau: float, degree: int) -> Array:
     """a_k = E[φ(τξ) h_k(ξ)], k = 0…degree, with h_k the orthonormal Hermite polynomials.
 

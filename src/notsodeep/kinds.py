@@ -11,7 +11,7 @@ from notsodeep.errors import InputError, choice
 __all__ = ["CK", "FROZEN", "INJECTED", "NNGP", "NTK", "Kind", "combine", "kind_codes", "requested_kinds"]
 
 
-# covers: [Ling24] Prop. 2.6; [FK20] Thm 2
+# covers: [Ling24] Prop. 2.6; slides of [Ling24] Implicit NTK; [FK20] Thm 2
 class Kind(IntEnum):
     """A kernel of a network; compiled loops use its number.
 

@@ -161,7 +161,8 @@ class Match:
 
 @overload
 # covers: [Ling24] Rem. 3.9; [Ling24] Ex. 3.10; [Ling24] Ex. 3.11; [Ling24] App. D
-# covers: slides of [Ling24] Examples
+# covers: slides of [Ling24] Key idea; slides of [Ling24] Implicit- versus Explicit-CK
+# covers: slides of [Ling24] Remark on NTKs; slides of [Ling24] Examples
 def match(
     model: DEQ | DeepDEQ | Explicit,
     tau0: float | None = None,

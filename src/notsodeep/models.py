@@ -50,7 +50,8 @@ class KernelMethods:
 
 
 @dataclass(frozen=True)
-# covers: [Ling24] Def. 2.1; [Ling24] Asm. 2.2; slides of [Ling24] Asm. 1
+# covers: [Ling24] Def. 2.1; [Ling24] Asm. 2.2; slides of [Ling24] Definition; slides of [Ling24] Asm. 1
+# covers: [FK20] NTK initialization; [FK20] DEQ-NTK initialization
 class DEQ(KernelMethods, Description):
     """z* = φ(σ_a A z* + σ_b B x + σ_0 b)/√m with i.i.d. standard weights.
 
@@ -263,7 +264,7 @@ def _each(values: float | Sequence[float], name: str, layers: int) -> Sequence[f
 
 
 @dataclass(frozen=True)
-# covers: [FK20] Thm 3
+# covers: [FK20] Thm 3; [FK20] CDEQ-NTK initialization
 class ConvDEQ(Description):
     """x = φ((σ_a W∗x + σ_b U∗x₀)/S), the convolutional DEQ of [FK20, §4].
 
@@ -354,7 +355,7 @@ def replace_activation(model: DEQ, phi: Activation) -> DEQ:
     return DEQ(phi, model.recurrent, model.input, model.bias)
 
 
-# covers: [Ling24] Eq. (10); [Ling24] Asm. 3.1; [Ling24] Rem. 3.2
+# covers: [Ling24] Eq. (10); [Ling24] Asm. 3.1; [Ling24] Rem. 3.2; [Ling24] Lemma A.2
 def _fixed_variance(model: DEQ, drive: float, centered: bool) -> float:
     recurrent = model.recurrent
     # a constant does not change the variance, but a small variance would cancel against its square

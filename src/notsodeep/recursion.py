@@ -120,7 +120,7 @@ class Layer:
 
 
 @dataclass(frozen=True)
-# covers: [Ling24] Prop. 2.6; [Ling24] Prop. 3.7; [FK20] Thm 1; [FK20] Rem. 1
+# covers: [Ling24] Prop. 2.6; [Ling24] Prop. 3.7; slides of [Ling24] Implicit CK; [FK20] Thm 1; [FK20] Rem. 1
 class Recursion:
     """Layers without skips, and whether the last one's output enters the first (`closed`)."""
 

@@ -80,7 +80,7 @@ class Verdict:
         return card("Verdict", rows, header=("", "below 1", "margin"), verdict=(bool(self), self.summary))
 
 
-# covers: [Ling24] Asm. 2.4; [FK20] Lemma 1; [Ling23] Lemma 1
+# covers: [Ling24] Asm. 2.4; slides of [Ling24] Remark on Asm. 1; [FK20] Lemma 1; [Ling23] Lemma 1
 def verdict_on(phi: Activation, recurrent: float) -> Verdict:
     """The verdict on a layer with activation φ whose recurrent weights have variance σ_a²."""
     return Verdict(

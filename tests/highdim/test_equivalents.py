@@ -13,7 +13,7 @@ from sklearn.datasets import load_digits
 from tests import oracles
 
 import notsodeep as nsd
-from notsodeep.papers.misprints import ERRATA, FURTHER, IMPLICIT, INPUT, RECURRENT, SLOPES, Sample
+from notsodeep.papers.misprints import ERRATA, FURTHER, IMPLICIT, INPUT, RECURRENT, SLIDES, SLOPES, Sample
 
 SEEDS = {200: 4, 400: 3, 800: 2, 1600: 1}  # fewer where a single draw fluctuates less
 
@@ -53,7 +53,7 @@ def test_error_decays(samples, model, kind):
     assert slope(samples, lambda s: s.error(model, kind, s.weights(model, kind))) <= -0.4
 
 
-@pytest.mark.parametrize("erratum", [*ERRATA, FURTHER[1]], ids=lambda e: e.name)
+@pytest.mark.parametrize("erratum", [*ERRATA, *SLIDES, FURTHER[1]], ids=lambda e: e.name)
 def test_misprints_do_not_decay(samples, erratum):
     assert slope(samples, lambda s: s.error(erratum.model, erratum.kind, erratum.weights(s))) > -0.25
 

@@ -39,7 +39,7 @@ GOLDEN = {
 
 
 @pytest.mark.parametrize("name", GOLDEN)
-# covers: [Ling24] Thm 3.3; [Ling24] Thm 3.4; slides of [Ling24] Remarks
+# covers: [Ling24] Thm 3.3; [Ling24] Thm 3.4; slides of [Ling24] Remark on Thm 1 and 2
 def test_golden_values(name):
     c = nsd.coefficients(nsd.DEQ(name, recurrent=0.2, input=0.8), tau0=1.0)
     for field, value in GOLDEN[name].items():

@@ -26,7 +26,7 @@ def three_classes(p=30):
     return nsd.Mixture(means, [1.5, np.linspace(0.5, 2, p), rotated(p)], [0.2, 0.3, 0.5])
 
 
-# covers: [Ling24] Def. 2.7; slides of [Ling24] Asm. 2
+# covers: [Ling24] Def. 2.7; [Ling24] Asm. A.1; slides of [Ling24] Asm. 2
 def test_samples_follow_the_mixture():
     mix = three_classes(p=10)
     X, labels = mix.sample(60_000, seed=3)

@@ -139,7 +139,7 @@ def test_injected_kernel_is_a_shifted_ntk(name, bias):
 
 
 @pytest.mark.parametrize("name", ["relu", "relu_shifted", "hard_tanh", "tanh", "swish"])
-# covers: [FK20] Thm 2; [FK20] Lemma 1; [Ling23] Thm 3; [Ling23] Lemma 3; [Ling23] Def. 1
+# covers: [FK20] Thm 2; [FK20] Lemma 1
 def test_depth_converges_to_the_equilibrium_at_a_linear_rate(name):
     deq = nsd.DEQ(ACTIVATIONS[name], recurrent=0.3, input=0.7, bias=0.1)
     X = points(5) * 0.8

@@ -40,7 +40,8 @@ def empirical(deq, X, seed):
 
 @pytest.mark.parametrize("name", ["relu", "tanh"])
 @pytest.mark.parametrize("shift", [0.0, 0.2])
-# covers: [Ling24] Prop. 2.6; [Ling24] Def. 2.1; [Ling24] Asm. 2.2; [FK20] Rem. 1
+# covers: [Ling24] Prop. 2.6; [Ling24] Def. 2.1; [Ling24] Asm. 2.2; slides of [Ling24] Definition
+# covers: slides of [Ling24] Implicit CK; slides of [Ling24] Implicit NTK; [FK20] Rem. 1; [FK20] NTK initialization
 def test_mean_over_random_networks_agrees_within_its_standard_error(name, shift):
     torch.set_num_threads(1)
     deq = nsd.DEQ(nsd.activation(name) - shift, recurrent=0.08, input=0.7, bias=0.2)
@@ -54,3 +55,30 @@ def test_mean_over_random_networks_agrees_within_its_standard_error(name, shift)
     assert np.median(deviation) < 1.7
     # the standard error itself must be small enough to tell the kinds apart
     assert error.max() < 0.03 * np.abs(exact).max()
+
+
+LAWS = {
+    "sign": lambda rng, shape: rng.choice([-1.0, 1.0], shape),
+    "uniform": lambda rng, shape: rng.uniform(-(3**0.5), 3**0.5, shape),
+    "skewed": lambda rng, shape: rng.exponential(size=shape) - 1,
+}
+
+
+@pytest.mark.parametrize("law", LAWS)
+# covers: [Ling24] Asm. 2.2
+def test_weights_need_not_be_gaussian(law):
+    """Any i.i.d. weights of mean 0 and variance 1 give the same CK, if the norm of x is spread over many features."""
+    width, features = 300, 400
+    X = np.random.default_rng(3).standard_normal((3, features)) / math.sqrt(features)
+    deq = nsd.DEQ("relu", recurrent=0.1, input=0.8)
+    found = []
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        A, B = LAWS[law](rng, (width, width)), LAWS[law](rng, (width, features))
+        z = np.zeros((3, width))
+        for _ in range(30):
+            z = np.maximum(math.sqrt(0.1) * z @ A.T + math.sqrt(0.8) * X @ B.T, 0) / math.sqrt(width)
+        found.append(z @ z.T)
+    mean, error = np.mean(found, axis=0), np.std(found, axis=0, ddof=1) / math.sqrt(20)
+    assert (np.abs(mean - deq.kernel(X)) / error).max() < 4.5
+    assert error.max() < 0.05 * mean.max()

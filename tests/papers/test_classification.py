@@ -134,6 +134,7 @@ def stopping(step: Any, after: int) -> Any:
 
 
 @pytest.mark.parametrize(("phi", "layers"), [("relu", 2), ("tanh", 1)])
+# covers: [Ling24] Figure 3
 def test_the_four_networks(phi: str, layers: int) -> None:
     X = np.random.default_rng(0).normal(size=(300, 300)) / np.sqrt(300)
     exact = networks.describe("deq", phi).kernel(X)
@@ -145,6 +146,7 @@ def test_the_four_networks(phi: str, layers: int) -> None:
     assert gaps["matched"] < min(0.05, *(0.5 * gaps[name] for name in ("theirs", "fair")))
 
 
+# covers: [Ling24] Figure 3
 def test_the_competitors_are_those_of_the_scripts() -> None:
     x = np.linspace(-3, 3, 7)
     first, second = networks.describe("theirs", "relu").activations  # type: ignore[union-attr]
@@ -169,6 +171,7 @@ def accuracies(**offsets: float) -> list[dict[str, Any]]:
     ]
 
 
+# covers: [Ling24] Figure 3; slides of [Ling24] Figure 3
 def test_accuracies_are_compared_with_those_of_the_deq() -> None:
     assert ling24_accuracy.judge(accuracies(deq=0, matched=0.005)).claim == "holds"
     assert ling24_accuracy.judge(accuracies(deq=0, matched=0.1)).claim == "does not hold"
@@ -177,6 +180,7 @@ def test_accuracies_are_compared_with_those_of_the_deq() -> None:
 
 
 @pytest.mark.parametrize(("ratio", "claim", "number"), [(2.89, True, True), (7.0, True, False), (0.9, False, False)])
+# covers: [Ling24] Table 1
 def test_ratios_are_compared_with_the_printed(ratio: float, claim: bool, number: bool) -> None:
     rows = [
         {"data": "mnist", "activation": "relu", "batch": batch, "width": 32, "ratio": ratio + 0.01 * seed}
@@ -190,6 +194,7 @@ def test_ratios_are_compared_with_the_printed(ratio: float, claim: bool, number:
     assert (printed.paper, printed.agrees) == ("2.9", number)
 
 
+# covers: [Ling24] Table 1; [Ling24] Table 2
 def test_the_printed_times() -> None:
     for table in ling24_times.SECONDS.values():
         assert len(table) == 12
@@ -208,6 +213,7 @@ def descents(**changes: Any) -> list[dict[str, Any]]:
     ]
 
 
+# covers: [Ling23] Figure 1
 def test_promises_of_the_theorem_are_checked() -> None:
     assert ling23_training.judge(descents()).claim == "holds"
     broken = ling23_training.judge(descents(**{"kept: norm below 1": False}))
@@ -218,6 +224,7 @@ def test_promises_of_the_theorem_are_checked() -> None:
     assert ling23_training.judge(slower).checks[1].agrees is False
 
 
+# covers: [Ling23] Figure 1
 def test_the_step_is_the_largest_curvature() -> None:
     """λ_max of JJᵀ by automatic differentiation through W, U and a of [Ling23]."""
     torch = pytest.importorskip("torch")
@@ -263,6 +270,7 @@ def depths(gap: float, plain: dict[float, list[float]]) -> list[dict[str, Any]]:
     ]
 
 
+# covers: [FK20] Figure 1
 def test_depth_is_judged() -> None:
     later = {0.25: [0.11, 0.1], 0.5: [0.3, 0.1]}
     assert fk20_depth.judge(depths(0.0, later)).claim == "holds"
@@ -273,7 +281,7 @@ def test_depth_is_judged() -> None:
     assert not fk20_depth.judge(depths(0.0, {0.25: [0.3, 0.1], 0.5: [0.1, 0.1]})).checks[-1].agrees
 
 
-# covers: [FK20] Thm 1; [FK20] Def. 3.1
+# covers: [FK20] Thm 1; [FK20] Def. 3.1; [FK20] DEQ-NTK initialization; [FK20] Figure 1
 def test_the_tangent_kernel_is_the_one_of_the_paper() -> None:
     """Equations (2) to (6) of [FK20], by hand."""
     X = np.random.default_rng(0).normal(size=(5, 4))
@@ -318,6 +326,7 @@ def test_figures_of_made_up_rows() -> None:
             assert all(axis.has_data() for axis in figure.axes)
 
 
+# covers: [FK20] Table 1; [FK20] Table 2
 def test_published_accuracies_are_compared(monkeypatch: pytest.MonkeyPatch) -> None:
     images = nsd.data.Data("mnist", np.zeros((60_000, 1)), np.zeros(60_000))
     monkeypatch.setattr(fk20_accuracy, "labelled", lambda name: (images, np.arange(10)))

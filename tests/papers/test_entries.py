@@ -52,6 +52,7 @@ def test_images_are_scaled_together_and_drawn_in_equal_parts() -> None:
 
 
 @pytest.mark.parametrize("kind", ["ck", "ntk_frozen_input", "explicit"])
+# covers: [Ling24] Figure 4; [Ling24] Figure 6
 def test_the_estimate_approaches_the_exact_kernel(kind: str) -> None:
     X, stats = inputs.draw("gmm", 40, 0, 30)
     deq = nsd.DEQ("relu", 0.2, 0.8).centered(stats.tau0)
@@ -117,6 +118,7 @@ def decay_rows() -> list[dict[str, Any]]:
     ]
 
 
+# covers: [Ling24] Figure 1; slides of [Ling24] Figure 1
 def test_the_right_equivalent_decays_and_a_wrong_one_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
     assert ling24_decay.judge(decay_rows(), "G").claim == "holds"
     right = ling24_decay.equivalent
@@ -132,6 +134,7 @@ def test_the_right_equivalent_decays_and_a_wrong_one_does_not(monkeypatch: pytes
     assert "slower than the theorem" in judgement.because
 
 
+# covers: [Ling24] Figure 1; [Ling24] Figure 4; slides of [Ling24] Figure 1
 def test_noise_is_not_called_decay() -> None:
     rows = [
         {"activation": name, "n": n, "width": width, "seed": 0, "error": n**-0.5 if not width else n**0.5}
@@ -144,6 +147,7 @@ def test_noise_is_not_called_decay() -> None:
     assert "for 0 of 4 activations" in judgement.because
 
 
+# covers: [Ling24] Figure 2; slides of [Ling24] Figure 2
 def test_a_network_that_was_not_designed_is_told_apart() -> None:
     plan = ling24_matching.plan({"gmm": (60, 120, 240)}, {"gmm": 2})
     rows = [{**settings, **ling24_matching.measure(**settings)} for settings in plan]
@@ -164,6 +168,7 @@ def spectra(distance: float = 0.01) -> list[dict[str, Any]]:
     ]
 
 
+# covers: [Ling24] Figure 5
 def test_printed_norms_are_compared() -> None:
     judgement = ling24_spectra.judge(spectra(), "ling24-fig5")
     assert judgement.claim == "holds"
@@ -175,6 +180,7 @@ def test_printed_norms_are_compared() -> None:
     assert "explicit network" in ling24_spectra.judge(spectra(), "ling24-fig7").paper
 
 
+# covers: [Ling24] Figure 7
 def test_the_figure_of_two_networks_compares_them() -> None:
     """Figure 7 is the distance of the DEQ's CK to the designed network's."""
     exact, estimate = (

@@ -227,7 +227,7 @@ def coefficients(model: DEQ | DeepDEQ | Explicit, tau0: float, kind: str | None 
 
 
 # covers: [Ling24] Thm 3.3; [Ling24] Thm 3.4; [Ling24] Rem. 3.5; slides of [Ling24] Thm 1
-# covers: slides of [Ling24] Thm 2; slides of [Ling24] Remarks
+# covers: slides of [Ling24] Thm 2; slides of [Ling24] Remark on Thm 1 and 2
 def _of_deq(model: DEQ, tau0: float) -> DEQCoefficients:
     centered = model.centered(tau0)
     recurrent, drive = model.recurrent, model.input

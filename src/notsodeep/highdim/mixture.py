@@ -33,7 +33,7 @@ MOST_CLASSES = 100  # in a file: the work of a forecast grows with their fourth 
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-# covers: [Ling24] Def. 2.7; slides of [Ling24] Asm. 2
+# covers: [Ling24] Def. 2.7; [Ling24] Asm. A.1; slides of [Ling24] Asm. 2
 class Mixture:
     """√p x ~ N(μ_a, C_a) with probability proportions_a.
 

@@ -68,7 +68,8 @@ def plan(
             yield {"row": name, "train": sizes[0], "test": sizes[1], "seed": seed}
 
 
-# covers: [FK20] Thm 2; [FK20] Thm 3
+# covers: [FK20] Table 1 @ fk20-table1; [FK20] Thm 2 @ fk20-table1
+# covers: [FK20] Table 2 @ fk20-table2; [FK20] Thm 2 @ fk20-table2; [FK20] Thm 3 @ fk20-table2
 def measure(row: str, train: int | None, test: int | None, seed: int) -> dict[str, Any]:
     """Test accuracy of the kernel machine, with no ridge or a tiny one; with ZCA, the best of four ridges."""
     published = ALL[row]

@@ -34,7 +34,7 @@ def plan(train: int, test: int, variances: Sequence[float], depths: Sequence[int
             yield {"recurrent": recurrent, "depths": list(depths), "train": train, "test": test, "seed": seed}
 
 
-# covers: [FK20] Thm 1
+# covers: [FK20] Figure 1; [FK20] Thm 1; [FK20] Rem. 2
 def measure(recurrent: float, depths: Sequence[int], train: int, test: int, seed: int) -> dict[str, Any]:
     """Test accuracy of kernel regression at every depth and in the limit, and how many classes the NTK predicts."""
     part = split("cifar10", train, test, seed).parts

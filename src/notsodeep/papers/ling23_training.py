@@ -45,7 +45,7 @@ def plan(data: dict[str, int], features: int, widths: Sequence[int], steps: int,
                 }
 
 
-# covers: [Ling23] Condition 1; [Ling23] Thm 1
+# covers: [Ling23] Figure 1; [Ling23] Condition 1; [Ling23] Thm 1
 def measure(data: str, n: int, features: int, width: int, widest: int, steps: int, seed: int) -> dict[str, Any]:
     """Φ(τ), its bound, ‖W(τ)‖ and λ_τ of one random network; and Condition 1 at the start."""
     import torch

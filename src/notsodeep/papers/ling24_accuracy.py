@@ -49,6 +49,7 @@ def plan(
                         }
 
 
+# covers: [Ling24] Figure 3; slides of [Ling24] Figure 3
 def measure(
     data: str, content: str, train: int, test: int, phi: str, network: str, width: int, epochs: int, seed: int
 ) -> dict[str, Any]:

@@ -38,7 +38,9 @@ def plan(sizes: Sequence[int], repetitions: int, width: int, networks: int, esti
                     yield {"activation": name, "n": n, "width": wide, "networks": many, "seed": seed}
 
 
-# covers: [Ling24] Thm 3.3; [Ling24] Thm 3.4; slides of [Ling24] Thm 1; slides of [Ling24] Thm 2
+# covers: [Ling24] Figure 1 @ ling24-fig1; [Ling24] Thm 3.3 @ ling24-fig1; slides of [Ling24] Thm 1 @ ling24-fig1
+# covers: [Ling24] Figure 4 @ ling24-fig4; [Ling24] Thm 3.4 @ ling24-fig4; slides of [Ling24] Thm 2 @ ling24-fig4
+# covers: slides of [Ling24] Figure 1 @ ling24-fig1
 def measure(kind: str, activation: str, n: int, width: int, networks: int, seed: int) -> dict[str, Any]:
     """‖M − M̄‖ and ‖M‖ of the exact or of the estimated kernel M."""
     X, stats = draw_samples("gmm", n, seed, round(RATIO * n))

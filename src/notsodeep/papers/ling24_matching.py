@@ -35,7 +35,8 @@ def plan(sizes: dict[str, Sequence[int]], repetitions: dict[str, int]) -> Iterat
                     yield {"data": data, "activation": activation, "n": n, "seed": seed}
 
 
-# covers: [Ling24] Ex. 3.10; [Ling24] Ex. 3.11; slides of [Ling24] Examples
+# covers: [Ling24] Figure 2; [Ling24] Ex. 3.10; [Ling24] Ex. 3.11
+# covers: slides of [Ling24] Figure 2; slides of [Ling24] Examples
 def measure(data: str, activation: str, n: int, seed: int) -> dict[str, Any]:
     """‖G − Σ‖/‖G‖ for the matched network and for one that keeps the DEQ's own activation; exact kernels."""
     X, stats = draw_samples(data, n, seed, round(RATIO * n))

@@ -61,6 +61,7 @@ def plan(points: Sequence[tuple[str, int, int, int]], width: int, networks: int)
                 yield {**place, "width": width, "networks": networks, "seed": seed}
 
 
+# covers: [Ling24] Figure 5 @ ling24-fig5; [Ling24] Figure 6 @ ling24-fig6; [Ling24] Figure 7 @ ling24-fig7
 def measure(kernel: str, data: str, activation: str, n: int, width: int, networks: int, seed: int) -> dict[str, Any]:
     """The norm of the figure; `kernel` is a kind of the DEQ, or ``explicit`` for the distance to its match.
 

@@ -45,6 +45,7 @@ def plan(
                         }
 
 
+# covers: [Ling24] Table 1 @ ling24-table1; [Ling24] Table 2 @ ling24-table2
 def measure(
     job: str, data: str, content: str, activation: str, width: int, batch: int, samples: int, rounds: int, seed: int
 ) -> dict[str, Any]:

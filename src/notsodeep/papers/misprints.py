@@ -16,6 +16,7 @@ import numpy as np
 from notsodeep.activations import Activation, activation
 from notsodeep.gaussian import expectation, moments
 from notsodeep.highdim import DEQCoefficients, Equivalent, FourNumbers, Mixture, Statistics, coefficients
+from notsodeep.matching import match
 from notsodeep.models import DEQ, Explicit
 from notsodeep.norms import spectral_norm
 
@@ -25,6 +26,7 @@ __all__ = [
     "IMPLICIT",
     "INPUT",
     "RECURRENT",
+    "SLIDES",
     "SLOPES",
     "Corner",
     "Erratum",
@@ -32,6 +34,8 @@ __all__ = [
     "border_variances",
     "guaranteed_corner",
     "hard_tanh_slopes",
+    "population_cosines",
+    "second_layer_mean",
 ]
 
 RECURRENT, INPUT = 0.5, 1.0
@@ -123,6 +127,8 @@ def explicit_weights(network: Any, tau0: float, misprint: str) -> FourNumbers:
     alpha4 = m.power_curvature / 2
     if misprint == "alpha4":
         alpha4 = mean_of_slope_of_square(first, tau0)
+    elif misprint == "half":
+        alpha4 = m.power_curvature
     alpha1 = m.slope**2
     quadratic4 = alpha4 if misprint == "alpha2" else alpha4**2
     quadratic1 = alpha1 if misprint == "alpha3" else alpha1**2
@@ -148,6 +154,8 @@ def deq_weights(tau0: float, kind: str, misprint: str) -> FourNumbers:
         return weights._replace(c2=m.curvature**2 * c.alpha4 / (4 * gap))
     if misprint == "kappa":
         return weights._replace(d=c.tau**2 / gap)
+    if misprint == "kappa power":
+        return weights._replace(d=c.tau**2 / (1 - RECURRENT * m.slope_power))
     return weights._replace(c3=(c.alpha3 + c.beta1 * (RECURRENT * m.curvature**2 + INPUT) * c.alpha1) / gap)  # β₃
 
 
@@ -173,7 +181,7 @@ class Erratum:
 ERRATA = (
     Erratum(
         "explicit alpha2",
-        "[Ling24] Thm 3.8",
+        "[Ling24] Thm 3.8; slides, Thm 3",
         "α̃_{l,2} contains α̃_{l−1,4}",
         "α̃_{l−1,4}²",
         "explicit",
@@ -182,7 +190,7 @@ ERRATA = (
     ),
     Erratum(
         "explicit alpha3",
-        "[Ling24] Thm 3.8",
+        "[Ling24] Thm 3.8; slides, Thm 3",
         "α̃_{l,3} contains α̃_{l−1,1}",
         "α̃_{l−1,1}²",
         "explicit",
@@ -227,12 +235,34 @@ ERRATA = (
     ),
     Erratum(
         "beta3",
-        "[Ling24] Thm 3.4",
+        "[Ling24] Thm 3.4; slides, Thm 2",
         "β_{*,3} contains (σ_a² E[φ'']² + σ_b²) α_{*,1}",
         "σ_a² E[φ'']² (σ_a² α_{*,1} + σ_b²)",
         "deq",
         "ntk_frozen_input",
         lambda s: deq_weights(s.stats.tau0, "ntk_frozen_input", "beta3"),
+    ),
+)
+
+# the same coefficients in the slides, printed otherwise: on the page of errata and in the tests, without a curve
+SLIDES = (
+    Erratum(
+        "explicit half",
+        "slides of [Ling24], Thm 3",
+        "α̃_{l,4} = E[(σ²)''] α̃_{l−1,4}",
+        "½ E[(σ²)''] α̃_{l−1,4}",
+        "explicit",
+        "ck",
+        lambda s: explicit_weights(s.models["explicit"], s.stats.tau0, "half"),
+    ),
+    Erratum(
+        "kappa power",
+        "slides of [Ling24], Thm 2",
+        "κ_* = τ_*/√(1 − σ_a² E[φ'²])",
+        "κ_*² = E[φ²]/(1 − σ_a² E[φ'²])",
+        "deq",
+        "ntk_frozen_input",
+        lambda s: deq_weights(s.stats.tau0, "ntk_frozen_input", "kappa power"),
     ),
 )
 
@@ -265,6 +295,28 @@ FURTHER = (
 def hard_tanh_slopes() -> tuple[float, float]:
     """E[σ'] at τ = 1 of clip(x, −1, 1), and of sin + cos whose moments are printed for it."""
     return moments(activation("hard_tanh"), 1.0).slope, moments(activation("sin"), 1.0).slope
+
+
+def second_layer_mean() -> float:
+    """E[σ₂(τ̃₁ξ)] when [Ling24] Eq. (20) centres it by (a − b)τ̃₂/√(2π), in the network designed for relu, 0.2/0.8."""
+    first, second = match(DEQ("relu", recurrent=0.2, input=0.8), 1.0).network.activations
+    tau1 = math.sqrt(moments(first, 1.0).power)
+    tau2 = math.sqrt(moments(second, tau1).power)
+    return float(second.shift * (1 - tau2 / tau1))  # the shift is (a − b)τ̃₁/√(2π)
+
+
+def population_cosines(depth: int, printed: str = "", cosine: float = 0.1, recurrent: float = 0.08) -> list[float]:
+    """cos θ^(l), l = 1…depth, of [Ling23] Def. 1 at a given x·y/d; printed: "Lemma 3" or "Eq. (13)", as they stand."""
+    found, power = [cosine], 1.0  # ρ^(1) = K_ii^(1)
+    for _ in range(depth - 1):
+        dual = (math.sqrt(1 - found[-1] ** 2) + (math.pi - math.acos(found[-1])) * found[-1]) / math.pi  # Q
+        if printed == "Eq. (13)":
+            found.append((1 - 1 / power) * dual + cosine / power)
+        else:
+            inner = power * dual  # K_ij^(l−1)
+            found.append((recurrent * inner + cosine) / (recurrent * (inner if printed == "Lemma 3" else power) + 1))
+        power = recurrent * power + 1
+    return found
 
 
 def border_variances(size: int = 8) -> Any:

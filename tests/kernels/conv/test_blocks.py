@@ -161,7 +161,7 @@ def test_single_precision_is_exact_to_a_millionth(recurrent: float, kind: str) -
 
 
 @pytest.mark.parametrize("padding", ["zero", "circular"])
-# covers: [FK20] Thm 3
+# covers: [FK20] Thm 3; [FK20] CDEQ-NTK initialization
 def test_unit_pixels_have_unit_variance_at_every_position(padding: str) -> None:
     model = nsd.ConvDEQ("normalized_relu", 0.65, 0.35, padding=padding)
     blocks = ConvBlocks(model, images(3, (6, 7, 3)))

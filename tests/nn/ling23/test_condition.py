@@ -34,6 +34,61 @@ def test_the_network_has_the_distribution_of_the_paper():
     assert float(weights.a.var()) == pytest.approx(1 / 600, rel=0.15)
 
 
+@pytest.mark.parametrize("recurrent", [0.02, 0.08, 0.12])
+# covers: [Ling23] Lemma 1
+def test_random_weights_contract_below_one_eighth(recurrent):
+    """‖W‖ tends to 2√2 σ_w, which is below 1 for σ_w² < 1/8."""
+    drawn = [ReluWeights.of(nn.ling23_network(250, 10, recurrent, seed=seed)).W for seed in range(4)]
+    norms = np.array([np.linalg.norm(W.numpy(), 2) for W in drawn]) / (2 * math.sqrt(2 * recurrent))
+    assert norms.min() > 0.95
+    assert norms.max() < 1.02 < 1 / math.sqrt(8 * 0.12)
+
+
+def relu_dual(cosine: np.ndarray) -> np.ndarray:
+    """Q(x) = (√(1−x²) + (π − arccos x)x)/π, [Ling23] Eq. (11)."""
+    x = np.clip(cosine, -1, 1)
+    return (np.sqrt(1 - x**2) + (np.pi - np.arccos(x)) * x) / np.pi
+
+
+# covers: [Ling23] Def. 1; [Ling23] Lemma 3; [Ling23] Thm 3
+def test_the_population_matrix_follows_its_recursion():
+    """K^(l) = ρ^(l) Q(cos θ^(l)), Eq. (12), (13) with ρ^(l), against kernels of finite depth; the limit, Eq. (14)."""
+    X, square = on_sphere(6, 20).numpy(), 0.08  # σ_w²
+    deq = nsd.DEQ("normalized_relu", recurrent=square, input=1.0)
+    overlap = X @ X.T / 20
+    cosine, before = overlap, np.zeros((6, 6))
+    for layer in range(1, 13):
+        rho = (1 - square**layer) / (1 - square)
+        if layer > 1:
+            cosine = ((rho - 1) * relu_dual(cosine) + overlap) / rho
+        K = rho * relu_dual(cosine)
+        np.testing.assert_allclose(K, deq.kernel(X / math.sqrt(20), kind="ck", depth=layer - 1), atol=1e-7)
+        assert np.all(np.abs(K - before) <= (2 * layer - 1) * square ** (layer - 1) + 1e-7)  # as in the proof
+        before = K
+    limit = nn.ling23_network(10, 20, square).deq.kernel(X, kind="ck")
+    np.testing.assert_allclose(limit, K, atol=1e-7)
+    for _ in range(20):
+        cosine = square * relu_dual(cosine) + (1 - square) * overlap
+    np.testing.assert_allclose(limit, relu_dual(cosine) / (1 - square), atol=1e-7)
+
+
+# covers: [Ling23] Thm 3; [Ling23] Asm. 2
+def test_the_population_matrix_is_positive_definite_unless_rows_are_parallel():
+    deq = nn.ling23_network(10, 4, 0.08).deq
+    X = on_sphere(12, 4).numpy()  # more rows than features: the linear part alone is singular
+    assert np.linalg.eigvalsh(X @ X.T)[0] < 1e-10
+    assert np.linalg.eigvalsh(deq.kernel(X, kind="ck"))[0] > 1e-4
+    assert abs(np.linalg.eigvalsh(deq.kernel(np.vstack([X, X[:1]]), kind="ck"))[0]) < 1e-10
+    for angle in (1.0, 0.1, 0.01):  # two rows: λ_* = K_11 − K_12, by Eq. (14)
+        two = 2 * np.array([[1, 0, 0, 0], [math.cos(angle), math.sin(angle), 0, 0]])
+        cosine = math.cos(angle)
+        for _ in range(40):
+            cosine = 0.08 * float(relu_dual(np.array(cosine))) + 0.92 * math.cos(angle)
+        expected = (1 - float(relu_dual(np.array(cosine)))) / 0.92
+        assert np.linalg.eigvalsh(deq.kernel(two, kind="ck"))[0] == pytest.approx(expected, rel=1e-6)
+        assert expected > 0
+
+
 @pytest.mark.parametrize("name", ["relu", "normalized_relu"])
 # covers: [Ling23] Lemma 2
 def test_lemma_2_agrees_with_autograd(name):
@@ -56,6 +111,30 @@ def test_lemma_2_agrees_with_autograd(name):
         flow = D @ torch.linalg.solve(torch.eye(40, dtype=torch.float64) - weights.W.t() @ D, weights.a)
         expected += (closed.prediction[i] - y[i]) * torch.outer(flow, Z[i])
     torch.testing.assert_close(closed.W, expected, rtol=1e-8, atol=1e-8)
+
+
+# covers: [Ling23] Lemma 8
+def test_states_and_gradients_obey_their_bounds():
+    """Eq. (15) to (18) at the start, and after a step of norm δ or less in each weight."""
+    net, X, y = nn.ling23_network(120, 10, 0.05), on_sphere(6, 10), targets(6)
+    bounds = nn.certificate(net, X, y, width=False)
+    before, size = ReluWeights.of(net), float(X.norm())
+    rng = torch.Generator().manual_seed(2)
+    changes = [torch.randn(one.shape, generator=rng, dtype=one.dtype) for one in (before.W, before.U, before.a)]
+    dW, dU, da = (one * (0.9 * bounds.delta / one.norm()) for one in changes)
+    after = ReluWeights(before.W + dW, before.U + dU, before.a + da)
+    first, second = (gradients(net, weights, X, y) for weights in (before, after))
+    for found in (first, second):
+        error = float((found.prediction - y).norm())
+        assert found.state.norm() <= bounds.c_a * size
+        assert found.W.norm() <= bounds.c_w * size * error
+        assert found.U.norm() <= bounds.c_u * size * error
+        assert found.a.norm() <= bounds.c_a * size * error
+    w, u, a = (float(torch.linalg.matrix_norm(one, 2)) for one in (dW, dU, da[None]))
+    moved = float((second.state - first.state).norm())
+    assert 0 < moved <= (bounds.c_w * w + bounds.c_u * u) * size / bounds.rho_a
+    moved = float((second.prediction - first.prediction).norm())
+    assert 0 < moved <= (bounds.c_w * w + bounds.c_u * u + bounds.c_a * a) * size
 
 
 def certified() -> tuple[nn.DEQNet, torch.Tensor, torch.Tensor]:

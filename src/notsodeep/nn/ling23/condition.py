@@ -295,7 +295,7 @@ def certificate(net: DEQNet, X: Tensor, y: Tensor, *, width: bool = True) -> Cer
     return replace(result, required_width=needed, required_readout=readout, obstacle=obstacle)
 
 
-# covers: [Ling23] Condition 1; [Ling23] Thm 1
+# covers: [Ling23] Condition 1; [Ling23] Thm 1; [Ling23] Lemma 8
 def condition(lambda0: float, norms: Norms) -> Certificate:
     """Condition 1 at the δ whose worst margin is best."""
     room = 1 - norms.W
