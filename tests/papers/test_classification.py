@@ -318,6 +318,35 @@ def test_figures_of_made_up_rows() -> None:
             assert all(axis.has_data() for axis in figure.axes)
 
 
+def test_a_curvature_is_computed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("torch")
+    asked = []
+    own = ling23_training._curvature
+    monkeypatch.setattr(ling23_training, "_curvature", lambda net, X: asked.append(net.width) or own(net, X))
+    ling23_training._widest_curvature.cache_clear()
+    plan = ling23_training.plan({"sphere": 8}, 6, (10, 20), 2, 2)
+    rows = [{**one, **ling23_training.measure(**one)} for one in plan]
+    assert asked == [20, 20]  # one for each seed
+    assert len({row["step"] for row in rows}) == 2
+
+
+def test_whitening_is_chosen_on_held_out_images() -> None:
+    """Noise of large variance hides two classes unless the rows are whitened."""
+    rng = np.random.default_rng(0)
+    labels = np.arange(400) % 2
+    X = rng.normal(size=(400, 12)) * np.array([0.1] + [3.0] * 11)
+    X[:, 0] += 0.4 * labels
+    part = nsd.data.Data("own", X[:300], labels[:300], X[300:], labels[300:]).parts
+    machine, white, chosen = fk20_accuracy._whitened(part, (2.0, 0.01))
+    scores = fk20_accuracy._scores(part, machine.activations, nsd.learn.ZCA().fit(part.X))
+    assert set(chosen) == {"epsilon", "ridge"}
+    assert scores[chosen["epsilon"], chosen["ridge"]] == max(scores.values())
+    assert chosen["epsilon"] <= 0.1
+    np.testing.assert_array_equal(white.X, nsd.learn.ZCA(chosen["epsilon"]).fit_transform(part.X))
+    machine.fit(white.X, white.labels)
+    assert np.mean(machine.predict(white.X_test) == white.labels_test) > 0.8
+
+
 def test_published_accuracies_are_compared(monkeypatch: pytest.MonkeyPatch) -> None:
     images = nsd.data.Data("mnist", np.zeros((60_000, 1)), np.zeros(60_000))
     monkeypatch.setattr(fk20_accuracy, "labelled", lambda name: (images, np.arange(10)))
@@ -329,6 +358,7 @@ def test_published_accuracies_are_compared(monkeypatch: pytest.MonkeyPatch) -> N
     assert (same.claim, same.numbers) == ("holds", "1 of 1 within our interval")
     worse = fk20_accuracy.judge(rows(97.9, 60_000), 1)
     assert (worse.claim, worse.numbers) == ("does not hold", "0 of 1 within our interval")
+    assert "not explained" in worse.because
     part = fk20_accuracy.judge(rows(98.6, 2000), 1)
     assert (part.claim, part.numbers) == ("cannot tell", "none to compare")  # a part of the images is no proof
     assert "2000 of 60000 training images" in part.because
