@@ -179,13 +179,22 @@ def test_accuracies_are_compared_with_those_of_the_deq() -> None:
 @pytest.mark.parametrize(("ratio", "claim", "number"), [(2.89, True, True), (7.0, True, False), (0.9, False, False)])
 def test_ratios_are_compared_with_the_printed(ratio: float, claim: bool, number: bool) -> None:
     rows = [
-        {"data": "mnist", "activation": "relu", "batch": batch, "width": 32, "ratio": ratio + 0.01 * seed}
+        {"data": "mnist", "activation": "relu", "batch": batch, "width": width, "ratio": ratio + 0.01 * seed}
+        for width in (32, 48)  # nothing is printed for 48
         for batch in (1, 128)
         for seed in range(3)
     ] + [{"data": "mnist", "activation": "tanh", "batch": b, "width": 48, "ratio": 2.0} for b in (1, 128)]
+    rows = [{**row, "implicit_ms": 40.0, "explicit_ms": 10.0} for row in rows]
     judgement = ling24_speed.judge(rows, "inference")
     relu = [check for check in judgement.checks if check.what.startswith("ReLU")]
     assert [check.agrees for check in relu] == [claim, claim]
+    seconds = [check for check in judgement.checks if check.kind == "shown"]
+    assert [(check.what.split(", ")[1], check.paper, check.measured, check.agrees) for check in seconds] == [
+        ("ReLU-DEQ on MNIST", "0.26", "0.04", None),
+        ("L-ReLU-ENN on MNIST", "0.09", "0.01", None),
+    ]
+    assert "seconds" not in judgement.because
+    assert ling24_speed.judge([row for row in rows if row["batch"] > 1], "training").checks[1].kind == "number"
     (printed,) = (check for check in judgement.checks if check.kind == "number")  # batches are not in the paper
     assert (printed.paper, printed.agrees) == ("2.9", number)
 
