@@ -64,13 +64,15 @@ def test_parts_of_a_data_set(tmp_path: Path, own_test: bool) -> None:
         inputs.split(source, 500, 20, 0)
 
 
-def test_a_file_is_known_by_its_content(tmp_path: Path) -> None:
+def test_a_file_is_known_by_its_content(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = features(tmp_path / "own.npz")
     first = inputs.fingerprint(str(path))
     features(path, n=60)
     assert first
     assert inputs.fingerprint(str(path)) != first
     assert inputs.fingerprint("mnist") == ""
+    monkeypatch.setattr(vgg, "stored", lambda: path)  # trained elsewhere, they are other features
+    assert inputs.fingerprint(inputs.VGG) == inputs.fingerprint(str(path))
 
 
 def test_data_without_labels_is_refused(tmp_path: Path) -> None:
