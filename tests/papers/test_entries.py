@@ -132,16 +132,25 @@ def test_the_right_equivalent_decays_and_a_wrong_one_does_not(monkeypatch: pytes
     assert "slower than the theorem" in judgement.because
 
 
-def test_noise_is_not_called_decay() -> None:
+@pytest.mark.parametrize(
+    ("errors", "agrees", "words"),
+    [
+        ((1.0, 0.5, 0.25), True, "for 4 of 4 activations"),
+        ((1.0, 2.0, 4.0), None, "for 0 of 4 activations; from the smallest n to the largest for 0"),
+        ((1.0, 0.2, 0.5), None, "for 0 of 4 activations; from the smallest n to the largest for 4"),
+    ],
+)
+def test_noise_is_not_called_decay(errors: tuple[float, ...], agrees: bool | None, words: str) -> None:
+    """The estimated error must fall with every doubling of n."""
     rows = [
-        {"activation": name, "n": n, "width": width, "seed": 0, "error": n**-0.5 if not width else n**0.5}
+        {"activation": name, "n": n, "width": width, "seed": 0, "error": error if width else n**-0.5}
         for name in ling24_decay.ACTIVATIONS
-        for n in (100, 200, 400)
+        for n, error in zip((100, 200, 400), errors, strict=True)
         for width in (0, 64)
     ]
-    judgement = ling24_decay.judge(rows, "G")
-    assert judgement.checks[-1].agrees is None
-    assert "for 0 of 4 activations" in judgement.because
+    last = ling24_decay.judge(rows, "G").checks[-1]
+    assert last.agrees is agrees
+    assert words in last.measured
 
 
 def test_a_network_that_was_not_designed_is_told_apart() -> None:
