@@ -165,7 +165,8 @@ def spectra(distance: float = 0.01) -> list[dict[str, Any]]:
     """Norms of 0.27 for relu and of 1.2 for tanh, by exact kernels and by estimates."""
     place = {"data": "gmm", "n": 800, "p": 1000}
     return [
-        {**place, "activation": name, "gap": gap + 0.01 * seed, "networks": networks, "seed": seed}
+        {**place, "activation": name, "networks": networks, "width": 80 * networks, "seed": seed}
+        | {"gap": gap + 0.01 * seed}
         | ({} if networks else {"gap_rms": 0.1, "norm": 6.0, "distance": distance})
         for name, gap in (("relu", 0.27), ("tanh", 1.2))
         for networks in (0, 10)
@@ -182,6 +183,48 @@ def test_printed_norms_are_compared() -> None:
     assert "off by +0.3" in tanh.measured
     assert ling24_spectra.judge(spectra(distance=0.2), "ling24-fig5").claim == "does not hold"
     assert "explicit network" in ling24_spectra.judge(spectra(), "ling24-fig7").paper
+
+
+@pytest.mark.parametrize(
+    ("gap", "scripts", "agrees", "why"),
+    [
+        (1.8, 9.0, True, "recipe at their n = 400: 9 "),
+        (3.0, 1.75, False, "of the printed size: the scripts' recipe"),
+        (3.0, 9.0, False, "not explained"),
+        (0.0, 9.0, None, "wider than the value itself"),
+    ],
+)
+def test_a_printed_norm_is_explained_by_what_was_measured(
+    gap: float, scripts: float, agrees: bool | None, why: str
+) -> None:
+    place = {"data": "mnist", "n": 400, "p": 784, "activation": "relu"}
+    rows = [
+        {**place, "gap": gap + 0.1 * seed, "networks": networks, "width": 80 * networks, "seed": seed}
+        | ({"gap_scripts": scripts} if networks else {"gap_rms": 0.1, "norm": 6.0, "distance": 0.01})
+        for networks in (0, 10)
+        for seed in range(3)
+    ]
+    rows += [{**row, "activation": "tanh"} for row in rows]
+    number = next(check for check in ling24_spectra.judge(rows, "ling24-fig5").checks if check.kind == "number")
+    assert number.agrees is agrees
+    assert why in number.why
+    assert ("not explained" in number.why) == (agrees is not True and scripts == 9.0)
+
+
+def test_the_recipe_of_the_scripts() -> None:
+    """Without V, on the first images, whose mean ‖x‖² takes the place of tr C°/p."""
+    rows = [ling24_spectra.measure("ck", "digits", "relu", 200, 64, 2, seed) for seed in (0, 0, 1)]
+    assert rows[0] == rows[1]
+    X, stats = inputs.draw("digits", 200, 0, first=True)
+    same, _ = inputs.draw("digits", 200, 1, first=True)
+    np.testing.assert_array_equal(X, same)
+    deq, tau = nsd.DEQ("relu", 0.2, 0.8), math.sqrt(np.mean(np.sum(X**2, axis=1)))
+    moved = dataclasses.replace(stats, tau0=tau)
+    weights = nsd.equivalent(deq, X, moved).weights
+    estimate = averaged(deq.centered(tau), X, "ck", None, 64, 2, 0)
+    rest = estimate - weights.c1 * X @ X.T - (weights.d - tau**2 * weights.c1) * np.eye(200)
+    assert rows[0]["gap_scripts"] == pytest.approx(np.linalg.norm(rest, 2), rel=1e-5)
+    assert "gap_scripts" not in ling24_spectra.measure("ck", "gmm", "relu", 100, 64, 2, 0)
 
 
 def test_the_figure_of_two_networks_compares_them() -> None:
