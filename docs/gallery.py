@@ -141,7 +141,7 @@ def _why(check: dict[str, Any]) -> str:
 
 
 def _stale(record: dict[str, Any]) -> bool:
-    """Whether the entry has changed since this run."""
+    """Whether the entry has changed since this run, or the run is older than records with their seconds."""
     entry = ENTRIES.get(record["name"])
     return entry is not None and (record.get("revision", 1) < entry.revision or "seconds" not in record)
 

@@ -237,9 +237,9 @@ ENTRIES = (
         ),
         differences=(
             f"CIFAR-10: 256 features of a small VGG-like network that the entry trains once ({VGG}), in place of a "
-            "VGG-19, which would take days here; others from a file with X, y, X_test, y_test: notsodeep reproduce "
+            "VGG-19, which takes far longer; others from a file with X, y, X_test, y_test: notsodeep reproduce "
             "ling24-fig3 --data vgg.npz",
-            "all inputs are centred and scaled to mean ‖x‖² = 1, as the theory asks; the paper takes raw pixels",
+            "pixels, too, are centred and scaled to mean ‖x‖² = 1, as the theory asks; the paper takes raw ones",
             "the centred competitor, layers of the same activation minus their means, is ours",
             "the quick run takes scikit-learn's 8×8 digits",
         ),

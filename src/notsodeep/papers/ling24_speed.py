@@ -28,14 +28,15 @@ def plan(
     data: Sequence[str], samples: int, batches: Sequence[int], widths: Sequence[int], rounds: int, repetitions: int
 ) -> Iterator[Settings]:
     """Data set by data set, narrow networks first; batches of 1 are single images."""
-    for source in data:
+    contents = {source: fingerprint(source) for source in data}
+    for source, content in contents.items():
         for width in widths:
             for activation in ACTIVATIONS:
                 for batch in batches:
                     for seed in range(repetitions):
                         yield {
                             "data": source,
-                            "content": fingerprint(source),
+                            "content": content,
                             "activation": activation,
                             "width": width,
                             "batch": batch,
