@@ -168,7 +168,7 @@ class ZCA(_RowTransformer):
     whitening_ : array (p, p)
         W/s.
     unwhitening_ : array (p, p)
-        Its inverse.
+        Its inverse, computed when it is asked for.
 
     Examples
     --------
@@ -219,9 +219,14 @@ class ZCA(_RowTransformer):
             self.eigenvalues_, self.epsilon_ = values * size * size, epsilon * size * size
         self.condition_ = float(shifted[0] / shifted[-1])
         scale = size * math.sqrt(float(np.sum(values / shifted)))
-        self.whitening_ = (vectors / (np.sqrt(shifted) * scale)) @ vectors.T
-        self.unwhitening_ = (vectors * (np.sqrt(shifted) * scale)) @ vectors.T
+        self._stretch = np.sqrt(shifted) * scale
+        self.whitening_ = (vectors / self._stretch) @ vectors.T
         return self
+
+    @property
+    def unwhitening_(self) -> Array:
+        """The inverse of `whitening_`."""
+        return np.asarray((self._vectors * self._stretch) @ self._vectors.T)
 
     def transform(self, X: ArrayLike) -> Array:
         """Whiten."""
