@@ -45,7 +45,7 @@ def write(out: Path, docs: Path = DOCS) -> Path:
         if picture.stem not in names:
             picture.unlink()
     table = [
-        "| what | where | the claim | printed numbers |",
+        "| what | the claim | printed numbers | finding |",
         "|:--|:--|:--|:--|",
         *map(_row, records),
         "",
@@ -84,9 +84,9 @@ def resume(out: Path, docs: Path = DOCS) -> list[str]:
 
 
 def _row(record: dict[str, Any]) -> str:
-    name = record["name"]
-    cells = (record["paper"], f"**{record['claim']}**", record["numbers"])
-    return f"| [{_cell(record['title'])}](#{name}) | " + " | ".join(_cell(cell) for cell in cells) + " |"
+    what = f"[{record['title']}](#{record['name']}), {record['paper']}"
+    claim = f"**{record['claim']}**" + (", to be run again" if _stale(record) else "")
+    return f"| {' | '.join(_cell(cell) for cell in (what, claim, record['numbers'], record['finding']))} |"
 
 
 def _entry(record: dict[str, Any], has_figure: bool) -> str:
@@ -97,8 +97,8 @@ def _entry(record: dict[str, Any], has_figure: bool) -> str:
         lines += [f"![{name}: {title}](gallery/{name}.png)", ""]
     if record["quick"]:
         lines += ["**A quick run with small sizes: it shows that all works, and proves nothing.**", ""]
-    if name in ENTRIES and record.get("revision", 1) < ENTRIES[name].revision:
-        lines += ["**The stored run of an earlier version of the entry; the present one was not run in full.**", ""]
+    if _stale(record):
+        lines += ["**To be run again: this is the stored run of an earlier version of the entry.**", ""]
     elif planned := _missing(record):
         lines += [f"**The first {record['trials']['total']} of {planned} trials of the full run.**", ""]
     lines += [
@@ -108,19 +108,20 @@ def _entry(record: dict[str, Any], has_figure: bool) -> str:
         f"- **The claim** {record['claim']}. **Printed numbers:** {record['numbers']}.",
         "",
     ]
-    for kind, what in (("claim", "the claim"), ("number", "printed number")):
+    for kind, what in (("claim", "the claim"), ("number", "printed number"), ("shown", "shown, not judged")):
         checks = [check for check in record["checks"] if check.get("kind", "claim") == kind]
         rows = [(one["what"], one["paper"], one["measured"], _answer(one), _why(one)) for one in checks]
         head = (what, claimed_by, "here", "", "why, if not")
-        if not any(row[-1] for row in rows):  # a narrow screen has no room for an empty column
-            head, rows = head[:-1], [row[:-1] for row in rows]
+        width = 3 if kind == "shown" else 5 if any(row[-1] for row in rows) else 4  # no room for an empty column
+        head, rows = head[:width], [row[:width] for row in rows]
         if rows:
             lines += [f"| {' | '.join(head)} |", "|:--" * len(head) + "|"]
             lines += ["| " + " | ".join(_cell(cell) for cell in row) + " |" for row in rows]
             lines += [""]
-    if record.get("assumptions"):
-        chosen = "What was chosen:" if claimed_by == "theory" else "What the paper leaves open, and what was chosen:"
-        lines += [chosen, "", *(f"- {text}" for text in record["assumptions"]), ""]
+    chosen = "What was chosen:" if claimed_by == "theory" else "What the paper leaves open, and what was chosen:"
+    for key, what in (("assumptions", chosen), ("differences", "Where we differ, and why:")):
+        if record.get(key):
+            lines += [what, "", *(f"- {text}" for text in record[key]), ""]
     trials = record.get("trials", {}).get("total")
     if trials is not None:
         counted = f"{trials} trial{'s' if trials != 1 else ''}"
@@ -139,11 +140,19 @@ def _why(check: dict[str, Any]) -> str:
     return "" if check["agrees"] and check.get("kind", "claim") == "claim" else check["why"]
 
 
+def _stale(record: dict[str, Any]) -> bool:
+    """Whether the entry has changed since this run, or the run is older than records with their seconds."""
+    entry = ENTRIES.get(record["name"])
+    return entry is not None and (record.get("revision", 1) < entry.revision or "seconds" not in record)
+
+
 def _missing(record: dict[str, Any]) -> int:
     """The number of trials of a full run, if this record has fewer."""
     entry = ENTRIES.get(record["name"])
     if entry is None or record["quick"] or "trials" not in record:
         return 0
+    if record.get("sizes") == json.loads(json.dumps(entry.full)):
+        return 0  # without asking for the plan, which may train the features that it names
     planned = len(list(entry.plan(**entry.full)))
     return planned if record["trials"]["total"] < planned else 0
 

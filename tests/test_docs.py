@@ -11,6 +11,7 @@ import pytest
 from docs import gallery
 from tests.examples import ROOT, blocks, run
 
+from notsodeep.papers.registry import ENTRIES
 from notsodeep.papers.trials import Trials
 
 DOCS = ROOT / "docs"
@@ -80,7 +81,7 @@ def record(name: str, **changes: Any) -> dict[str, Any]:
         "we_measure": "falls like n^-0.5",
         "claim": "holds",
         "numbers": "none to compare",
-        "finding": "as expected",
+        "finding": "as | expected",
         "checks": [],
         "assumptions": [],
         **changes,
@@ -110,9 +111,11 @@ def test_the_forecasts_name_tests_that_exist() -> None:
 
 def test_the_gallery_shows_what_was_reproduced(tmp_path: Path) -> None:
     out, docs = tmp_path / "out", tmp_path / "docs"
+    seconds = {**MISPRINT, "what": "seconds", "agrees": None, "why": "", "kind": "shown"}
     for content in (
-        record("ling24-fig1", assumptions=["p/n = 0.8"], trials={"total": 12}),
+        record("ling24-fig1", assumptions=["p/n = 0.8"], differences=["exact kernels"], trials={"total": 12}),
         record("fk20-table1", claim="does not hold", checks=[MISPRINT, {**MISPRINT, "agrees": True}], quick=True),
+        record("ling24-table1", checks=[seconds], revision=ENTRIES["ling24-table1"].revision, seconds=1.0),
     ):
         folder = out / content["name"]
         folder.mkdir(parents=True)
@@ -123,7 +126,7 @@ def test_the_gallery_shows_what_was_reproduced(tmp_path: Path) -> None:
     (docs / "gallery" / "stale.png").write_bytes(b"old")
     text = gallery.write(out, docs).read_text(encoding="utf-8")
     assert sorted(path.name for path in (docs / "gallery").iterdir()) == [
-        *("fk20-table1.json", "ling24-fig1.json", "ling24-fig1.png")
+        *("fk20-table1.json", "ling24-fig1.json", "ling24-fig1.png", "ling24-table1.json")
     ]
     assert "![ling24-fig1: Errors | and sizes](gallery/ling24-fig1.png)" in text
     assert "gallery/fk20-table1.png" not in text  # a table has no picture
@@ -132,10 +135,19 @@ def test_the_gallery_shows_what_was_reproduced(tmp_path: Path) -> None:
     assert text.count("| slope | −1/2 | 0 | ✓\u00a0holds |  |") == 1
     assert text.count("a misprint") == 1
     assert text.count("A quick run") == 1
-    assert text.count("an earlier version of the entry") == 2  # a record without a revision
-    assert r"| [Errors \| and sizes](#ling24-fig1) | [Ling24] Fig. 1 | **holds** | none to compare |" in text
-    assert text.count("- **In short:** as expected") == 2
-    assert "- p/n = 0.8" in text
+    assert text.count("**To be run again: this is the stored run of an earlier version of the entry.**") == 2
+    head, *rows = re.findall(r"^\| .* \|$", text.partition("## ")[0], re.MULTILINE)
+    assert head == "| what | the claim | printed numbers | finding |"
+    shown = r"| [Errors \| and sizes](#{}), [Ling24] Fig. 1 | {} | none to compare | as \| expected |"
+    assert rows == [
+        shown.format("fk20-table1", "**does not hold**, to be run again"),
+        shown.format("ling24-fig1", "**holds**, to be run again"),
+        shown.format("ling24-table1", "**holds**"),
+    ]
+    assert text.count("- **In short:** as | expected") == 3
+    assert "What the paper leaves open, and what was chosen:\n\n- p/n = 0.8\n" in text
+    assert "Where we differ, and why:\n\n- exact kernels\n" in text
+    assert "| shown, not judged | paper | here |\n|:--|:--|:--|\n| seconds | −1/2 | 0 |\n" in text
     assert "*12 trials; again with* `notsodeep reproduce ling24-fig1`" in text
     assert "unfinished" not in text
 
@@ -237,8 +249,9 @@ def test_every_entry_is_named_by_the_figure_it_redoes() -> None:
 def test_the_gallery_tells_a_part_of_a_full_run(tmp_path: Path) -> None:
     folder = tmp_path / "out" / "errata"
     folder.mkdir(parents=True)
-    for total, said in ((7, 1), (20, 0)):
-        content = record("errata", trials={"total": total})
+    sizes = json.loads(json.dumps(ENTRIES["errata"].full))
+    for total, asked, said in ((7, {}, 1), (20, {}, 0), (7, sizes, 0)):
+        content = record("errata", trials={"total": total}, sizes=asked, seconds=1.0)
         (folder / "verdict.json").write_text(json.dumps(content), encoding="utf-8")
         text = gallery.write(tmp_path / "out", tmp_path).read_text(encoding="utf-8")
         assert text.count("**The first 7 of 20 trials of the full run.**") == said

@@ -78,6 +78,9 @@ def test_regularised_zca(epsilon: float) -> None:
             covariance + epsilon * np.trace(covariance) / len(covariance) * np.eye(len(covariance))
         )
         np.testing.assert_allclose(np.cov(white.T, bias=True), target / np.trace(target), atol=1e-9)
+        other = ZCA(1.0).fit(rows)
+        np.testing.assert_array_equal(other.with_epsilon(epsilon).whitening_, zca.whitening_)
+        assert (other.epsilon, other.with_epsilon(epsilon).epsilon_) == (1.0, zca.epsilon_)
     assert zca.rank_ == 19
     with pytest.raises(nsd.InputError, match="vary in 19 of 50 directions; pass epsilon > 0"):
         ZCA(0).fit(wide)

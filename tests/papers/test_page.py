@@ -38,6 +38,7 @@ def entry(name: str, measure: Any, draw: Any) -> Entry:
         quick={},
         full={},
         assumptions=("numbers are whole",),
+        differences=("cubes in place of squares",),
     )
 
 
@@ -66,7 +67,14 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_what_the_page_tells(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
-    for words in ("holds in part", "a misprint", "numbers are whole", "none to compare", "prove nothing"):
+    for words in (
+        "holds in part",
+        "a misprint",
+        "numbers are whole",
+        "cubes in place of squares",
+        "none to compare",
+        "prove nothing",
+    ):
         assert words in text
     assert "Could not run: mnist is not here" in text
     assert "Squares &lt;of&gt; numbers" in text

@@ -79,7 +79,7 @@ def _print(record: dict[str, Any], out: Path) -> None:
         ("numbers", record["numbers"]),
     ]
     for check in record["checks"]:
-        if not check["agrees"]:
+        if not check["agrees"] and check["kind"] != "shown":
             reason = f" — {check['why']}" if check["why"] else ""
             lines.append(("", f"{check['what']}: {claimed_by} {check['paper']}, here {check['measured']}{reason}"))
     trials = record["trials"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from copy import copy
 from typing import Any, Self
 
 import numpy as np
@@ -167,7 +168,7 @@ class ZCA(_RowTransformer):
     whitening_ : array (p, p)
         W/s.
     unwhitening_ : array (p, p)
-        Its inverse.
+        Its inverse, computed when it is asked for.
 
     Examples
     --------
@@ -187,20 +188,29 @@ class ZCA(_RowTransformer):
     def fit(self, X: ArrayLike, y: Any = None) -> Self:
         """Learn the mean and the eigenvectors of the covariance."""
         rows = self._rows(X, reset=True)
-        share = nonnegative(self.epsilon, "epsilon")
-        self.mean_, size = center_and_scale(rows)
+        nonnegative(self.epsilon, "epsilon")  # before the work
+        self.mean_, self._size = center_and_scale(rows)
         covariance = np.zeros((rows.shape[1], rows.shape[1]))
         for start in range(0, len(rows), _BLOCK):
-            block = (rows[start : start + _BLOCK] - self.mean_) / size
+            block = (rows[start : start + _BLOCK] - self.mean_) / self._size
             covariance += block.T @ block
         values, vectors = linalg.eigh(covariance / len(rows))  # covariance of rows scaled to mean square 1
-        values, vectors = np.maximum(values[::-1], 0.0), vectors[:, ::-1]
+        self._values, self._vectors = np.maximum(values[::-1], 0.0), vectors[:, ::-1]
         # eigenvalues below the rounding error of the covariance are zeros
-        rounding = values[0] * max(rows.shape) * np.finfo(np.float64).eps
-        self.rank_ = int(np.count_nonzero(values > rounding))
+        rounding = self._values[0] * max(rows.shape) * np.finfo(np.float64).eps
+        self.rank_ = int(np.count_nonzero(self._values > rounding))
+        self._samples = len(rows)
+        return self._whiten()
+
+    def with_epsilon(self, epsilon: float) -> Self:
+        """The same as fitted with another ε, from the same eigenvectors: most of the time of a fit is theirs."""
+        return copy(self).set_params(epsilon=epsilon)._whiten()
+
+    def _whiten(self) -> Self:
+        share, size, values, vectors = nonnegative(self.epsilon, "epsilon"), self._size, self._values, self._vectors
         if share == 0 and self.rank_ < len(values):
             raise InputError(
-                f"epsilon=0 cannot whiten {len(rows)} samples (n_samples={len(rows)}) that vary in "
+                f"epsilon=0 cannot whiten {self._samples} samples (n_samples={self._samples}) that vary in "
                 f"{self.rank_} of {len(values)} directions; pass epsilon > 0, for example 0.01"
             )
         epsilon = share * float(values.mean())
@@ -209,9 +219,14 @@ class ZCA(_RowTransformer):
             self.eigenvalues_, self.epsilon_ = values * size * size, epsilon * size * size
         self.condition_ = float(shifted[0] / shifted[-1])
         scale = size * math.sqrt(float(np.sum(values / shifted)))
-        self.whitening_ = (vectors / (np.sqrt(shifted) * scale)) @ vectors.T
-        self.unwhitening_ = (vectors * (np.sqrt(shifted) * scale)) @ vectors.T
+        self._stretch = np.sqrt(shifted) * scale
+        self.whitening_ = (vectors / self._stretch) @ vectors.T
         return self
+
+    @property
+    def unwhitening_(self) -> Array:
+        """The inverse of `whitening_`."""
+        return np.asarray((self._vectors * self._stretch) @ self._vectors.T)
 
     def transform(self, X: ArrayLike) -> Array:
         """Whiten."""

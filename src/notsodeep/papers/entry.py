@@ -29,7 +29,8 @@ class Check:
         Whether the claim holds, or the printed number lies within our interval; None where this run cannot tell.
     why : str
         The reason for a disagreement, if known.
-    kind : {"claim", "number"}
+    kind : {"claim", "number", "shown"}
+        What is only shown beside ours, and not judged, has `agrees` None.
     """
 
     what: str
@@ -101,7 +102,7 @@ class Judgement:
         return "; ".join(
             f"{check.what}: paper {check.paper}, here {check.measured}" + (f" — {check.why}" if check.why else "")
             for check in self.checks
-            if not check.agrees
+            if not check.agrees and check.kind != "shown"
         )
 
     def _of(self, kind: str) -> list[Check]:
@@ -130,7 +131,9 @@ class Entry:
     quick, full : mapping
         The two choices of sizes; quick ones take less than a minute on two cores.
     assumptions : sequence of str
-        What the paper leaves open and what we chose; where we knowingly differ.
+        What the paper and its scripts leave open, and what we chose.
+    differences : sequence of str
+        Where we differ from the paper and its scripts, and why.
     revision : int
         Increase it when `measure` changes its meaning: trials of older revisions are not reused.
     """
@@ -145,6 +148,7 @@ class Entry:
     quick: Settings
     full: Settings
     assumptions: Sequence[str] = field(default=())
+    differences: Sequence[str] = field(default=())
     revision: int = 1
 
     @property

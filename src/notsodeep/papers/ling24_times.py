@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
-__all__ = ["SECONDS", "WIDTHS", "printed_ratio"]
+__all__ = ["EPOCH", "NETWORKS", "SECONDS", "WIDTHS", "printed_ratio"]
 
 WIDTHS = (32, 64, 128, 256, 512, 1024, 2048, 4096)
+EPOCH = 50_000  # training images in the scripts
+NETWORKS = {
+    ("relu", "implicit"): "ReLU-DEQ",
+    ("relu", "explicit"): "L-ReLU-ENN",
+    ("tanh", "implicit"): "Tanh-DEQ",
+    ("tanh", "explicit"): "H-Tanh-ENN",
+}
 
 # job: (data, activation, network): seconds at these widths
 SECONDS: dict[str, dict[tuple[str, str, str], tuple[float, ...]]] = {

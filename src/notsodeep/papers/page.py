@@ -57,15 +57,17 @@ def _section(record: Mapping[str, Any], entry: Entry, out: Path) -> Section:
         ),
         *_figure(entry, out / name),
     ]
-    for kind, what in (("claim", "the claim"), ("number", "printed number")):
+    for kind, what in (("claim", "the claim"), ("number", "printed number"), ("shown", "shown, not judged")):
         checks = [one for one in record["checks"] if one["kind"] == kind]
+        columns = (what, claimed_by, "here", "", "why, if not")[: 3 if kind == "shown" else 5]
         lines = [(one["what"], one["paper"], one["measured"], _answer(one), one["why"] or "–") for one in checks]
         if lines:
-            parts.append(Table((what, claimed_by, "here", "", "why, if not"), lines, numbers=False))
-    if record["assumptions"]:
-        rows = [(str(place), text) for place, text in enumerate(record["assumptions"], 1)]
-        what = "what was chosen" if claimed_by == "theory" else "what the paper leaves open, and what was chosen"
-        parts.append(Table(("", what), rows, numbers=False))
+            parts.append(Table(columns, [line[: len(columns)] for line in lines], numbers=False))
+    chosen = "what was chosen" if claimed_by == "theory" else "what the paper leaves open, and what was chosen"
+    for key, what in (("assumptions", chosen), ("differences", "where we differ, and why")):
+        rows = [(str(place), text) for place, text in enumerate(record.get(key, ()), 1)]  # old records have one list
+        if rows:
+            parts.append(Table(("", what), rows, numbers=False))
     links = ", ".join(f"[{file}]({name}/{file})" for file in (*record["files"], "verdict.json"))
     parts.append(Prose(f"Files: {links}"))
     return Section(title, parts, name)
@@ -73,10 +75,8 @@ def _section(record: Mapping[str, Any], entry: Entry, out: Path) -> Section:
 
 def _answer(check: Mapping[str, Any]) -> str:
     """Whether a claim holds, or a number lies within our interval."""
-    words = {"claim": ("✓\u00a0holds", "✗\u00a0does not hold"), "number": ("✓\u00a0within", "✗\u00a0off")}[
-        check["kind"]
-    ]
-    return "cannot tell" if check["agrees"] is None else words[not check["agrees"]]
+    words = {"claim": ("✓\u00a0holds", "✗\u00a0does not hold"), "number": ("✓\u00a0within", "✗\u00a0off")}
+    return "cannot tell" if check["agrees"] is None else words[check["kind"]][not check["agrees"]]
 
 
 def _figure(entry: Entry, folder: Path) -> list[Part]:

@@ -87,6 +87,7 @@ def reproduce(
         "because": judgement.because,
         "checks": [asdict(check) for check in judgement.checks],
         "assumptions": list(entry.assumptions),
+        "differences": list(entry.differences),
         "trials": {"total": len(plan), "measured": trials.measured, "reused": trials.reused},
         "seconds": round(time.perf_counter() - began, 1),
         "trial_seconds": round(trials.seconds, 1),

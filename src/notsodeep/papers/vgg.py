@@ -18,7 +18,7 @@ from notsodeep import files
 from notsodeep.checks import InputError
 from notsodeep.data.catalog import cache_folder
 
-__all__ = ["CHANNELS", "FEATURES", "features", "network", "train"]
+__all__ = ["CHANNELS", "FEATURES", "features", "network", "stored", "train"]
 
 FEATURES = 256
 CHANNELS = (32, 64, 128, 128, 256)
@@ -27,6 +27,11 @@ EPOCHS, BATCH, RATE = 12, 128, 0.05
 
 def features(folder: Path | None = None) -> datasets.Data:
     """The features of all images: from the user's cache, or after training for tens of minutes on two cores."""
+    return datasets.load(str(stored(folder)))
+
+
+def stored(folder: Path | None = None) -> Path:
+    """The file of the features, trained if there is none."""
     folder = cache_folder() / "cifar10-vgg" if folder is None else folder
     path = folder / "features.npz"
     if not path.is_file():
@@ -37,7 +42,7 @@ def features(folder: Path | None = None) -> datasets.Data:
         content = io.BytesIO()
         np.savez(content, **hidden, y=parts.labels, y_test=parts.labels_test)
         files.write(path, content.getvalue(), parents=True)
-    return datasets.load(str(path))
+    return path
 
 
 def network(channels: tuple[int, ...] = CHANNELS, classes: int = 10, seed: int = 0) -> Any:
