@@ -25,14 +25,15 @@ pytestmark = pytest.mark.skipif(
     not pair_oracle.EXTENDED, reason="the oracle needs 80-bit floats, which this processor does not have"
 )
 
-NAMES = tuple(pair_oracle.SHAPES)
+TABULATED = ("hermite", "bent", "callable")  # not integrated: what a series leaves out of nearly equal rows is stated
+NAMES = tuple(name for name in pair_oracle.SHAPES if name not in TABULATED)
 # largest norm → largest statement that is useful there
 LIMITS = {"ordinary": 1e-12, "long": 1e-9, "extreme": math.inf}
 
 
 @dataclass(frozen=True)
 class Case:
-    """A model, the kernels to compare, the oracle, and two rows."""
+    """A model, the kernels to compare, the oracle, and rows of which the first two are compared."""
 
     model: Any
     kinds: tuple[str, ...]
@@ -45,9 +46,16 @@ def activation(form: Form) -> nsd.Activation:
     parameters: dict[str, tuple[str, dict[str, Any]]] = {
         "leaky": ("leaky_relu", {"a": 1.0, "b": 0.25}),
         "pieces": ("piecewise_linear", {"kinks": [-1, 0.5], "slopes": [0.25, 0.5, 0.75]}),
+        "hermite": ("hermite", {"coefficients": [0.1, 1.0, 0.3, 0.2], "bends": [], "logs": []}),
+        "bent": ("hermite", {"coefficients": [0.1, 0.5, 0.05], "bends": [0.1], "logs": [0.0], "decays": [0.0]}),
     }
     name, numbers = parameters.get(form.name, (form.name, {}))
-    return form.scale * nsd.activation(name, **numbers).stretched(form.stretch) - form.shift
+    base = nsd.activation(algebraic) if name == "callable" else nsd.activation(name, **numbers)
+    return form.scale * base.stretched(form.stretch) - form.shift
+
+
+def algebraic(x: Any) -> Any:
+    return x / np.sqrt(1 + x * x)
 
 
 def draw_form(rng: np.random.Generator, name: str) -> Form:
@@ -73,9 +81,13 @@ def draw_rows(rng: np.random.Generator, regime: str) -> Any:
     return np.stack([first * x, second * y])
 
 
-def draw(seed: int, regime: str, mode: str, name: str) -> Case:
+def draw(seed: int, regime: str, mode: str, name: str, beside: int = 0) -> Case:
+    """`beside`: how many more rows of norms 0.1 … 3 there are, which may choose another method."""
     rng = np.random.default_rng(seed)
     rows = draw_rows(rng, regime)
+    more = np.random.default_rng(seed).standard_normal((beside, rows.shape[1]))
+    more *= 10 ** rng.uniform(-1, math.log10(3), (beside, 1)) / np.linalg.norm(more, axis=1, keepdims=True)
+    rows = np.vstack([rows, more])
     if mode == "explicit":
         others = rng.choice(NAMES, int(rng.integers(0, 3))).tolist()
         forms = tuple(draw_form(rng, each) for each in rng.permutation([name, *others]).tolist())
@@ -97,15 +109,15 @@ def check(case: Case, limit: float) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", nsd.ConvergenceWarning)  # large statements are wanted here where true
         found, info = case.model.kernel(case.rows, kind=case.kinds, return_info=True, **case.options)
-    x, y = case.rows
+    x, y = case.rows[:2]
     truth, first, second = case.oracle(x, y), case.oracle(x, x), case.oracle(y, y)
     for kind in case.kinds:
         K = getattr(found, kind)
         scale = np.sqrt(first[kind] * second[kind])
         errors = [abs(K[0, 1] - truth[kind]) / scale if scale else 0.0]
         errors += [abs(K[k, k] - own[kind]) / own[kind] for k, own in enumerate((first, second)) if own[kind]]
-        assert max(errors) <= info.error, (kind, case.model, case.rows.tolist(), case.options, info)
-    assert info.error <= limit, (case.model, case.rows.tolist(), case.options, info)
+        assert max(errors) <= info.error, (kind, case.model, case.rows[:2].tolist(), case.options, info)
+    assert info.error <= limit, (case.model, case.rows[:2].tolist(), case.options, info)
 
 
 MODES = ("explicit", "deq", "finite")
@@ -122,14 +134,33 @@ def test_the_stated_error_is_a_bound(name, mode):
         check(draw(seed + 20, "extreme", mode, name), LIMITS["extreme"])
 
 
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("name", TABULATED)
+def test_the_stated_error_of_a_table_is_a_bound(name, mode):
+    """The table of a Hermite series lost 3e-13 of E[φ²] at norm 0.1 where 8e-15 was stated."""
+    seed = 100 * TABULATED.index(name) + MODES.index(mode)
+    check(draw(seed, "ordinary", mode, name), math.inf)
+    check(draw(seed + 30, "ordinary", mode, name, beside=20 + seed % 41), math.inf)
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("name", ["relu", "hard_tanh", "tanh", "gelu"])
+def test_the_stated_error_is_a_bound_among_other_rows(name, mode):
+    seed = 100 * NAMES.index(name) + MODES.index(mode) + 30
+    check(draw(seed, "ordinary", mode, name, beside=20 + seed % 41), 1e-11)
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(7200)
 @pytest.mark.parametrize("regime", LIMITS)
 @pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", NAMES + TABULATED)
 def test_the_stated_error_is_a_bound_for_many(name, mode, regime):
+    limit = math.inf if name in TABULATED else LIMITS[regime]
     for seed in range(25):
-        check(draw(10_000 + seed, regime, mode, name), LIMITS[regime])
+        check(draw(10_000 + seed, regime, mode, name), limit)
+    for seed in range(25, 30):
+        check(draw(10_000 + seed, regime, mode, name, beside=2 * seed), max(limit, 1e-11))
 
 
 def test_opposite_rows_at_the_end_of_a_piecewise_polynomial():
