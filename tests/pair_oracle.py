@@ -114,6 +114,26 @@ def _pdf(x: Any) -> Any:
     return np.exp(-x * x / 2) / np.sqrt(2 * _PI)
 
 
+def _cubic(*numbers: float) -> tuple[Callable[[Any], Any], Callable[[Any], Any]]:
+    """Σ c_k h_k of order 3 plus bend |x|, and its derivative; numbers: c_0 … c_3 and the bend."""
+    c0, c1, c2, c3, bend = (*map(Long, numbers), Long(0))[:5]
+    c2, c3 = c2 / _ROOT2, c3 / np.sqrt(Long(6))
+    return (
+        lambda x: c0 + c1 * x + c2 * (x * x - 1) + c3 * (x * x - 3) * x + bend * np.abs(x),
+        lambda x: c1 + 2 * c2 * x + 3 * c3 * (x * x - 1) + bend * np.sign(x),
+    )
+
+
+def _straightened(value: Callable[[Any], Any], slope: Callable[[Any], Any]) -> tuple[Callable[[Any], Any], ...]:
+    """The same continued by straight lines beyond ±7.5."""
+
+    def straight(x: Any) -> Any:
+        near = np.clip(x, Long(-7.5), Long(7.5))
+        return value(near) + (x - near) * slope(near)
+
+    return straight, lambda x: slope(np.clip(x, Long(-7.5), Long(7.5)))
+
+
 # name → φ₀, φ₀', points where φ₀' jumps
 SHAPES: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any], tuple[float, ...]]] = {
     "relu": (lambda x: np.maximum(x, 0), lambda x: np.where(x > 0, Long(1), Long(0)), (0.0,)),
@@ -136,6 +156,9 @@ SHAPES: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any], tuple[float,
     "softplus": (lambda x: np.maximum(x, 0) + np.log1p(np.exp(-np.abs(x))), _logistic, ()),
     "swish": (lambda x: x * _logistic(x), lambda x: _logistic(x) * (1 + x * _logistic(-x)), ()),
     "gelu": (lambda x: x * _cdf(x), lambda x: _cdf(x) + x * _pdf(x), ()),
+    "hermite": (*_straightened(*_cubic(0.1, 1.0, 0.3, 0.2)), (-7.5, 7.5)),
+    "bent": (*_straightened(*_cubic(0.1, 0.5, 0.05, 0.0, 0.1)), (-7.5, 0.0, 7.5)),
+    "callable": (lambda x: x / np.sqrt(1 + x * x), lambda x: (1 + x * x) ** Long(-1.5), ()),
 }
 
 

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from notsodeep import compilation
 from notsodeep.bends import Bends, bend_coefficients, log_coefficients
 from notsodeep.checks import InputError
-from notsodeep.interpolation import CHEBYSHEV, DEGREE, chebyshev, monomials
+from notsodeep.interpolation import CHEBYSHEV, DEGREE, beyond_cubic, chebyshev, monomials
 
 __all__ = ["RADIUS", "HermiteSeries", "hermite_sum"]
 
@@ -34,6 +34,10 @@ _BLOCK = 256  # points at a time
 _FEWEST, _MOST_INTERVALS = 31, 4095  # odd: one of them has its middle at 0
 _FAR = 13.0  # a line times a Gaussian is below 1e-35 here
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(16)
+_EPSILON = float(np.finfo(np.float64).eps)
+_PLACES = np.geomspace(1e-12, RADIUS, 400)  # where the size of the terms is known
+_SIGNALS = (np.arange(104) + 0.5) / 8  # half of a trapezoidal rule for a standard Gaussian
+_DENSITY = np.exp(-(_SIGNALS**2) / 2) / math.sqrt(32 * math.pi)
 
 
 class HermiteTable(NamedTuple):
@@ -212,6 +216,29 @@ class HermiteSeries:
         """Beyond these the bends alone are left; straight ends spread what they lose of a series with bends."""
         return max((4 if self.kinks else 1) * len(self.coefficients), 256)
 
+    def noise(self, tau: Array) -> tuple[Array, Array]:
+        """√E[δ²] at τξ, δ being the rounding of φ₀ − φ₀(0), and of φ₀'.
+
+        Both are sums of terms h_k that grow like e^{x²/4} and may cancel; the table loses no more than the recurrence.
+        """
+        unit = _EPSILON * (4 + math.sqrt(len(self.coefficients)) / 4)
+        x = np.multiply.outer(tau, _SIGNALS)
+        near = np.minimum(x, RADIUS)
+        value, slope = (np.exp(np.interp(near, _PLACES, logarithm)) for logarithm in self._terms)
+        value = np.minimum(value, near * slope) + (x - near) * slope  # exact at 0, straight beyond R
+        return unit * np.sqrt(value**2 @ _DENSITY), unit * np.sqrt(slope**2 @ _DENSITY)
+
+    @cached_property
+    def _terms(self) -> tuple[Array, Array]:
+        """log √Σ(c_k h_k)² at `_PLACES`, and the same for the slope; the bends are two more terms."""
+        last, current = np.zeros_like(_PLACES), np.ones_like(_PLACES)
+        value, slope = self.bent(_PLACES) ** 2, self.bent.derivative(_PLACES) ** 2
+        for k, coefficient in enumerate(self.coefficients):
+            value = value + (coefficient * current) ** 2
+            slope = slope + k * (coefficient * last) ** 2
+            last, current = current, (_PLACES * current - math.sqrt(k) * last) / math.sqrt(k + 1)
+        return np.log(value) / 2, np.log(slope) / 2
+
     def text(self, x: str) -> str:
         bends = f", {len(self.decays)} bends" if self.kinks else ""
         return f"hermite({x}; {len(self.coefficients)} orders{bends})"
@@ -244,10 +271,13 @@ def tabulated(coefficients: Array) -> HermiteTable:
             break
         count = 2 * count + 1
     powers = monomials(fitted)
+    rest, middle = values[count // 2], powers[count // 2]
     derivative, unit = coefficients, 1.0
     for j in range(4):  # the digits of small x
-        powers[count // 2, j] = unit * hermite_sum(derivative, np.zeros(1))[0]
+        middle[j] = unit * hermite_sum(derivative, np.zeros(1))[0]
+        rest = rest - middle[j] * CHEBYSHEV**j
         derivative, unit = _differentiated(derivative), unit * (RADIUS / count) / (j + 1)
+    middle[4:] = beyond_cubic(rest)
     return HermiteTable(powers, error)
 
 

@@ -6,8 +6,9 @@ from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.fft import dct
 
-__all__ = ["CHEBYSHEV", "DEGREE", "chebyshev", "monomials"]
+__all__ = ["CHEBYSHEV", "DEGREE", "beyond_cubic", "chebyshev", "monomials"]
 
 Array: TypeAlias = NDArray[Any]
 
@@ -21,11 +22,16 @@ _MONOMIALS = np.stack(
     ]
 )
 CHEBYSHEV = np.cos(np.pi * (np.arange(DEGREE + 1) + 0.5) / (DEGREE + 1))
+# values at the nodes → the nearest Σ_j a_j y⁴ T_j(y), j ≤ 11, in powers of y from the fourth on
+_BEYOND = (
+    np.linalg.pinv(CHEBYSHEV[:, None] ** 4 * np.polynomial.chebyshev.chebvander(CHEBYSHEV, DEGREE - 4)).T
+    @ _MONOMIALS[: DEGREE - 3, : DEGREE - 3]
+)
 
 
 def chebyshev(values: Array) -> Array:
     """Coefficients of T_0 … T_15, one row for each row of values at the Chebyshev nodes."""
-    fitted = values @ np.polynomial.chebyshev.chebvander(CHEBYSHEV, DEGREE) * (2 / (DEGREE + 1))
+    fitted = dct(values, type=2, axis=1) / (DEGREE + 1)
     fitted[:, 0] /= 2
     return np.asarray(fitted)
 
@@ -33,3 +39,8 @@ def chebyshev(values: Array) -> Array:
 def monomials(fitted: Array) -> Array:
     """The same polynomials in powers of y, lowest first."""
     return np.asarray(fitted @ _MONOMIALS)
+
+
+def beyond_cubic(values: Array) -> Array:
+    """Powers 4 … 15 of the polynomial y⁴p(y) that is nearest to the values at the Chebyshev nodes."""
+    return np.asarray(values @ _BEYOND)

@@ -25,14 +25,15 @@ pytestmark = pytest.mark.skipif(
     not pair_oracle.EXTENDED, reason="the oracle needs 80-bit floats, which this processor does not have"
 )
 
-NAMES = tuple(pair_oracle.SHAPES)
+TABULATED = ("hermite", "bent", "callable")  # not integrated: what a series leaves out of nearly equal rows is stated
+NAMES = tuple(name for name in pair_oracle.SHAPES if name not in TABULATED)
 # largest norm → largest statement that is useful there
 LIMITS = {"ordinary": 1e-12, "long": 1e-9, "extreme": math.inf}
 
 
 @dataclass(frozen=True)
 class Case:
-    """A model, the kernels to compare, the oracle, and two rows."""
+    """A model, the kernels to compare, the oracle, and rows of which the first two are compared."""
 
     model: Any
     kinds: tuple[str, ...]
@@ -45,9 +46,16 @@ def activation(form: Form) -> nsd.Activation:
     parameters: dict[str, tuple[str, dict[str, Any]]] = {
         "leaky": ("leaky_relu", {"a": 1.0, "b": 0.25}),
         "pieces": ("piecewise_linear", {"kinks": [-1, 0.5], "slopes": [0.25, 0.5, 0.75]}),
+        "hermite": ("hermite", {"coefficients": [0.1, 1.0, 0.3, 0.2], "bends": [], "logs": []}),
+        "bent": ("hermite", {"coefficients": [0.1, 0.5, 0.05], "bends": [0.1], "logs": [0.0], "decays": [0.0]}),
     }
     name, numbers = parameters.get(form.name, (form.name, {}))
-    return form.scale * nsd.activation(name, **numbers).stretched(form.stretch) - form.shift
+    base = nsd.activation(algebraic) if name == "callable" else nsd.activation(name, **numbers)
+    return form.scale * base.stretched(form.stretch) - form.shift
+
+
+def algebraic(x: Any) -> Any:
+    return x / np.sqrt(1 + x * x)
 
 
 def draw_form(rng: np.random.Generator, name: str) -> Form:
@@ -73,9 +81,13 @@ def draw_rows(rng: np.random.Generator, regime: str) -> Any:
     return np.stack([first * x, second * y])
 
 
-def draw(seed: int, regime: str, mode: str, name: str) -> Case:
+def draw(seed: int, regime: str, mode: str, name: str, beside: int = 0) -> Case:
+    """`beside`: how many more rows of norms 0.1 … 3 there are, which may choose another method."""
     rng = np.random.default_rng(seed)
     rows = draw_rows(rng, regime)
+    more = np.random.default_rng(seed).standard_normal((beside, rows.shape[1]))
+    more *= 10 ** rng.uniform(-1, math.log10(3), (beside, 1)) / np.linalg.norm(more, axis=1, keepdims=True)
+    rows = np.vstack([rows, more])
     if mode == "explicit":
         others = rng.choice(NAMES, int(rng.integers(0, 3))).tolist()
         forms = tuple(draw_form(rng, each) for each in rng.permutation([name, *others]).tolist())
@@ -97,15 +109,15 @@ def check(case: Case, limit: float) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", nsd.ConvergenceWarning)  # large statements are wanted here where true
         found, info = case.model.kernel(case.rows, kind=case.kinds, return_info=True, **case.options)
-    x, y = case.rows
+    x, y = case.rows[:2]
     truth, first, second = case.oracle(x, y), case.oracle(x, x), case.oracle(y, y)
     for kind in case.kinds:
         K = getattr(found, kind)
         scale = np.sqrt(first[kind] * second[kind])
         errors = [abs(K[0, 1] - truth[kind]) / scale if scale else 0.0]
         errors += [abs(K[k, k] - own[kind]) / own[kind] for k, own in enumerate((first, second)) if own[kind]]
-        assert max(errors) <= info.error, (kind, case.model, case.rows.tolist(), case.options, info)
-    assert info.error <= limit, (case.model, case.rows.tolist(), case.options, info)
+        assert max(errors) <= info.error, (kind, case.model, case.rows[:2].tolist(), case.options, info)
+    assert info.error <= limit, (case.model, case.rows[:2].tolist(), case.options, info)
 
 
 MODES = ("explicit", "deq", "finite")
@@ -122,14 +134,33 @@ def test_the_stated_error_is_a_bound(name, mode):
         check(draw(seed + 20, "extreme", mode, name), LIMITS["extreme"])
 
 
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("name", TABULATED)
+def test_the_stated_error_of_a_table_is_a_bound(name, mode):
+    """The table of a Hermite series lost 3e-13 of E[φ²] at norm 0.1 where 8e-15 was stated."""
+    seed = 100 * TABULATED.index(name) + MODES.index(mode)
+    check(draw(seed, "ordinary", mode, name), math.inf)
+    check(draw(seed + 30, "ordinary", mode, name, beside=20 + seed % 41), math.inf)
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("name", ["relu", "hard_tanh", "tanh", "gelu"])
+def test_the_stated_error_is_a_bound_among_other_rows(name, mode):
+    seed = 100 * NAMES.index(name) + MODES.index(mode) + 30
+    check(draw(seed, "ordinary", mode, name, beside=20 + seed % 41), 1e-11)
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(7200)
 @pytest.mark.parametrize("regime", LIMITS)
 @pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", NAMES + TABULATED)
 def test_the_stated_error_is_a_bound_for_many(name, mode, regime):
+    limit = math.inf if name in TABULATED else LIMITS[regime]
     for seed in range(25):
-        check(draw(10_000 + seed, regime, mode, name), LIMITS[regime])
+        check(draw(10_000 + seed, regime, mode, name), limit)
+    for seed in range(25, 30):
+        check(draw(10_000 + seed, regime, mode, name, beside=2 * seed), max(limit, 1e-11))
 
 
 def test_opposite_rows_at_the_end_of_a_piecewise_polynomial():
@@ -299,24 +330,63 @@ def test_smooth_activations_do_not_fear_opposite_rows(name):
     assert info.error < 1e-12
 
 
-def test_an_error_beyond_the_largest_possible_is_not_stated():
-    """|K_ij| ≤ √(K_ii K_jj), so no entry can be further off than twice that."""
-    rows = np.array([[1e8, 0.0], [0.99e8, 2e7]])
-    with pytest.warns(nsd.ConvergenceWarning, match="far larger than"):
+@pytest.mark.parametrize("norm", [1e3, 1e4])
+def test_an_error_beyond_the_largest_possible_is_not_stated(norm):
+    """|K_ij| ≤ √(K_ii K_jj), so no entry can be further off than twice that; 37 was stated."""
+    with pytest.warns(nsd.ConvergenceWarning, match="rows that nearly coincide need more"):
+        _, info = nsd.DEQ("tanh", 0.5, 0.8).kernel(norm * nearly(1e-9), return_info=True)
+    assert info.error <= 2.1
+
+
+def clipped(x: Any, y: Any) -> Any:
+    """E[φ(u)φ(v)] of the line clipped at ±1, in sixty digits: given u, v is Gaussian and E[φ(v)] closed."""
+    with mp.workdps(60):
+        a, b = ([mp.mpf(float(t)) for t in row] for row in (x, y))
+        product = mp.fsum(s * t for s, t in zip(a, b, strict=True))
+        first, second = (mp.sqrt(mp.fsum(t * t for t in row)) for row in (a, b))
+        slant, spread = product / first, mp.sqrt(second**2 - (product / first) ** 2)
+
+        def lifted(z: Any) -> Any:
+            return z * mp.ncdf(z / spread) + spread * mp.npdf(z / spread)
+
+        def inner(xi: Any) -> Any:
+            mean = slant * xi
+            return max(-1, min(1, first * xi)) * (lifted(mean + 1) - lifted(mean - 1) - 1) * mp.npdf(xi)
+
+        marks = {width * mp.mpf(2) ** k for width in (1 / first, spread / abs(slant)) for k in range(-3, 5)}
+        marks |= {1 / abs(slant) + spread / abs(slant) * k for k in (-8, -3, -1, 0, 1, 3, 8)}
+        marks |= {mp.mpf(10) ** -k for k in range(1, 10)} | {mp.mpf(k) for k in (0, 1, 2, 4, 8, 14)}
+        return 2 * mp.quad(inner, sorted(mark for mark in marks if 0 <= mark <= 14))
+
+
+@pytest.mark.parametrize("norm", [1e3, 1e6, 1e8])
+@pytest.mark.parametrize("size", [1.0, -0.9])
+def test_signals_far_beyond_the_kinks(norm, size):
+    """At norm 1e8 a correlation of 0.954 came out as −1, and one near 1 as 0, where 2.0 was stated."""
+    x, away = np.array([0.8, -0.5, 0.3]) / math.sqrt(0.98), np.array([0.2, 0.6, -0.4])
+    own = [1 - 2 * mp.quad(lambda t, q=q: (1 - q * q * t * t) * mp.npdf(t), [0, 1 / q]) for q in (norm, norm * 0.9)]
+    for distance in (1.0, 0.1, 1e-4, 1e-9):
+        rows = norm * np.array([x, size * (x + distance * away)])
+        truth = clipped(*rows)
         K, info = nsd.Explicit(["hard_tanh"]).kernel(rows, return_info=True)
-    truth = pair_oracle.explicit((Form("hard_tanh"),), *rows)["ck"]
-    assert abs(K[0, 1] - truth) <= info.error <= 2.1
+        assert abs(K[0, 1] - truth) / own[0] <= info.error <= 1e-12, (distance, K, truth, info)
+        assert abs(K[0, 0] / own[0] - 1) <= info.error
+        deq = nsd.DEQ("hard_tanh", 0.5, 1.0)  # σ_a² G is nothing beside σ_b² x·y
+        found, stated = deq.kernel(rows, return_info=True)
+        assert abs(found[0, 1] - K[0, 1]) <= 1 / norm
+        assert stated.error <= 1e-12
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", nsd.ConvergenceWarning)
+            assert deq.kernel(rows, kind="ntk", return_info=True)[1].error <= 1e-5
 
 
-def test_pieces_between_the_series_and_the_closed_form():
-    """|ρ| in (0.68, 0.7): the closed form loses all its digits for large signals, and must say so."""
-    forms = (Form("hard_tanh"),)
-    for eta in (0.305, 0.315):
-        rows = 1e4 * np.array([[1.0, 0.0], [0.7 * (1 - eta), 0.7 * math.sqrt(eta * (2 - eta))]])
-        case = Case(
-            nsd.Explicit(["hard_tanh"]), ("ck", "ntk"), lambda x, y: pair_oracle.explicit(forms, x, y), rows, {}
-        )
-        check(case, math.inf)
+@pytest.mark.parametrize("form", [Form("hard_tanh", 1.1, 0.7, 0.2), Form("pieces", 0.9)])
+@pytest.mark.parametrize("eta", [0.305, 0.315, 1e-3, 1e-7, 1.9999])
+def test_pieces_between_the_series_and_the_closed_form(form, eta):
+    """|ρ| in (0.68, 0.7), and near the ends: the closed form loses all its digits for large signals."""
+    rows = 1e4 * np.array([[1.0, 0.0], [0.7 * (1 - eta), 0.7 * math.sqrt(eta * (2 - eta))]])
+    model = nsd.Explicit([activation(form)])
+    check(Case(model, ("ck", "ntk"), lambda x, y: pair_oracle.explicit((form,), x, y), rows, {}), 1e-9)
 
 
 @pytest.mark.parametrize("name", ["cos", "gaussian"])

@@ -228,3 +228,16 @@ def test_bad_input(options: dict, message: str) -> None:
     assert "\n" not in str(raised.value)
     with pytest.raises(nsd.InputError, match="no mixture coefficients"):
         nsd.coefficients(nsd.Explicit(["relu"], normalize=1.0), 1.0)
+
+
+@pytest.mark.parametrize("coefficients", [[0.0, 1.0], [0.0, 0.0, 1.0], [0.1, 1.0, 0.3, 0.2]])
+def test_tables_keep_the_digits_of_a_short_series(coefficients: list[float]) -> None:
+    """8e-13 were lost for |x| < 0.6: powers of the middle interval were exchanged without those that cancel them."""
+    x = np.linspace(-7, 7, 2801)
+    phi = HermiteSeries(tuple(coefficients))
+    h = hermite_polynomials(x, len(coefficients) - 1)
+    size = np.abs(np.asarray(coefficients)) @ (1 + np.abs(h))
+    assert np.all(np.abs(phi.value(x) - np.asarray(coefficients) @ h) <= 4e-15 * size)
+    tiny = np.array([-1e-9, 1e-12])
+    slope = float(phi.derivative(np.zeros(1))[0])
+    assert phi.departure(tiny)[0] == pytest.approx(slope * tiny, rel=2e-9, abs=1e-17)

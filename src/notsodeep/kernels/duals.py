@@ -24,7 +24,15 @@ import numpy as np
 from notsodeep import compilation
 from notsodeep.kernels.arc import lens
 from notsodeep.kernels.closed import COS, GELU, SIN, closed_drop, closed_dual, closed_value
-from notsodeep.kernels.pieces import ORDERS, pieces_drop, pieces_dual, pieces_summed, pieces_value
+from notsodeep.kernels.pieces import (
+    ORDERS,
+    pieces_drop,
+    pieces_dual,
+    pieces_integrable,
+    pieces_integrated,
+    pieces_summed,
+    pieces_value,
+)
 from notsodeep.kernels.smooth import quadrature_dual
 
 __all__ = ["ARC", "EPSILON", "NEAR", "PIECES", "SERIES", "bend_of_pair", "dual_of_pair"]
@@ -32,6 +40,8 @@ __all__ = ["ARC", "EPSILON", "NEAR", "PIECES", "SERIES", "bend_of_pair", "dual_o
 ARC, PIECES, SERIES = 0, 1, 2
 EPSILON = float(np.finfo(np.float64).eps)
 NEAR = 1e-3  # distance from an end below which near and far are integrated instead of subtracted
+# rounding of the closed form of a piecewise-linear φ above which it is integrated, and the error of the integrals
+_LOSSY, _INTEGRATED = 1e-10, 1e-13
 _WIDE, _WIDER = 72.0, 80.0  # variances from which the mean of sin and cos is below rounding, and panels are too wide
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(16)
 _INV_SQRT_2PI = 1 / math.sqrt(2 * math.pi)
@@ -65,9 +75,14 @@ def dual_of_pair(
         return _series(constants, qi, qj, vi, vj, left, i, right, j, eta, zeta)
     root, size, phase = math.sqrt(qi) * math.sqrt(qj), math.sqrt(vi) * math.sqrt(vj), 1.0
     if type_ == PIECES:
-        G, slope = pieces_dual(constants, qi, qj, left, i, right, j, eta, zeta)
         margin = 3 * int(constants[2]) + ORDERS
         lost = 6 * EPSILON * left[margin, i] * right[margin, j]
+        lossy = lost > _LOSSY and not pieces_summed(root, eta, zeta)
+        if lossy and pieces_integrable(constants, left, i) and pieces_integrable(constants, right, j):
+            G, slope, near, far = pieces_integrated(constants, qi, qj, vi, vj, eta, zeta)
+            small = math.sqrt(min(near, far) / size)
+            return G, slope, near, far, _INTEGRATED * small * (1 + small), _INTEGRATED * abs(slope)
+        G, slope = pieces_dual(constants, qi, qj, left, i, right, j, eta, zeta)
         slope_noise = 6 * EPSILON * left[margin + 1, i] * right[margin + 1, j]
         if pieces_summed(root, eta, zeta):  # only the coefficients of each sample lose digits
             lost = 1.5 * EPSILON * (left[margin, i] + right[margin, j])

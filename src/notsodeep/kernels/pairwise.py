@@ -40,6 +40,7 @@ _ACCEPTED, _ACCEPTED_FOR_MANY, _ACCEPTED_SINGLE = 5e-13, 1e-10, 1e-4
 # the largest norm of ordinary rows, and their largest error, that of the diagonal included
 _ORDINARY, _ACCEPTED_ORDINARY = 3.1, 1e-12
 _MANY, _MANY_ORDINARY = 2048, 20_000  # pairs
+_LARGEST = 2.0  # error of a series: |K_ij| ≤ √(K_ii K_jj), as computed and in truth
 _COARSE = 0.05  # error of ρ from which few orders suffice
 
 
@@ -281,7 +282,7 @@ def _hermite(
         reports = [r[0] for r in results]
         residual, nearest, steepest, most = (max(r[k] for r in reports) for k in range(4))
         error = lost(residual, nearest, steepest) if nearest >= 0 else 0.0  # < 0: no pair was left to the series
-        return Summary(residual, added + max(error, *(r[1] for r in results)), iterations=most)
+        return Summary(residual, added + max(min(error, _LARGEST), *(r[1] for r in results)), iterations=most)
 
     return Plan(
         "hermite newton",
@@ -361,7 +362,7 @@ def _forward(
 
     def summarise(results: list[Any]) -> Summary:
         error = lost(np.max([r[0][0] for r in results], axis=0))
-        return Summary(0.0, added + max(error, *(r[1] for r in results)))
+        return Summary(0.0, added + max(min(error, _LARGEST), *(r[1] for r in results)))
 
     return Plan(
         "hermite series",

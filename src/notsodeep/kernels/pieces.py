@@ -4,11 +4,15 @@
 
     φ(x) = c₀ + s₀x + Σ bend (±(x − kink))₊,
 
-with + for kinks ≥ 0 and − for the others. Constants: (c₀, s₀, number of kinks, |kinks|…, bends…, signs…). The table of
-a sample has three rows per kink: |kink|/√q, P(±u > |kink|) and E[(±u − |kink|)₊]; then its Hermite coefficients,
+with + for kinks ≥ 0 and − for the others. Constants: (c₀, s₀, number of kinks, |kinks|…, bends…, signs…), three that
+bound rounding (:mod:`notsodeep.kernels.tables`), then kinks…, φ at the kinks…, and the slopes between them. The table
+of a sample has three rows per kink: |kink|/√q, P(±u > |kink|) and E[(±u − |kink|)₊]; then its Hermite coefficients,
 highest order first. They decay slowly because of the kinks, but for most pairs |ρ|ᵏ falls below rounding much earlier.
 Three numbers of margin follow; products of those of two samples bound the terms of G relative to √(G_ii G_jj), the
 terms of Ġ, and how fast Ġ changes with the angle.
+
+Signals far beyond the kinks of a clipped φ leave a small difference of large terms. Then the definition is integrated
+(`pieces_integrated`), over v in closed form piece by piece.
 """
 
 from __future__ import annotations
@@ -20,7 +24,18 @@ import numpy as np
 
 from notsodeep import compilation
 
-__all__ = ["MARGINS", "ORDERS", "REACH", "add_kink", "pieces_drop", "pieces_dual", "pieces_summed", "pieces_value"]
+__all__ = [
+    "MARGINS",
+    "ORDERS",
+    "REACH",
+    "add_kink",
+    "pieces_drop",
+    "pieces_dual",
+    "pieces_integrable",
+    "pieces_integrated",
+    "pieces_summed",
+    "pieces_value",
+]
 
 ORDERS = 96  # Hermite coefficients per sample
 MARGINS = 3  # rows after them
@@ -236,3 +251,115 @@ def pieces_drop(constants: Any, root: float, left: Any, i: int, right: Any, j: i
             total += 2 * half * _WEIGHTS[n] * s * found
         high = start
     return side * root * eta * total
+
+
+@_jit
+def pieces_integrable(constants: Any, table: Any, i: int) -> bool:
+    """Whether panels around 0 find the signal: not where φ is 0 there and its kinks are far outside."""
+    kinks = int(constants[2])
+    for a in range(kinks):
+        if table[3 * a, i] <= 1.0:
+            return True
+    return bool(table[3 * kinks + ORDERS, i] <= 10.0)
+
+
+@_jit
+def pieces_integrated(
+    constants: Any, qi: float, qj: float, vi: float, vj: float, eta: float, zeta: float
+) -> tuple[float, float, float, float]:
+    """G, Ġ, √(v_i v_j) − G and √(v_i v_j) + G for 1 ∓ ρ = η, ζ, the smaller of which is not above 1.
+
+    An integral over u, on panels that shrink towards the places where v passes a kink; given u, v is Gaussian.
+    """
+    kinks = int(constants[2])
+    places = constants[6 + 3 * kinks : 6 + 4 * kinks]
+    root_i, root_j, spread = math.sqrt(qi), math.sqrt(qj), math.sqrt(eta * zeta)
+    # v = side (τ_i + moved) ξ + width ξ': the difference keeps its digits
+    if eta <= zeta:
+        side, moved = 1.0, (root_j - root_i) - root_j * eta
+    else:
+        side, moved = -1.0, (root_j - root_i) - root_j * zeta
+    width, slant = root_j * spread, side * (root_i + moved)
+    levels = min(max(math.ceil(-math.log2(max(spread, 1e-18))) + 2, 1), 52)
+    edges = np.empty(19 + kinks * (2 + 2 * levels))
+    for a in range(19):
+        edges[a] = a - 9.0
+    last = 19
+    for a in range(kinks):
+        center = places[a] / slant
+        edges[last], edges[last + 1] = places[a] / root_i, center
+        for b in range(levels):
+            edges[last + 2 + 2 * b], edges[last + 3 + 2 * b] = center - 2.0**-b, center + 2.0**-b
+        last += 2 + 2 * levels
+    for a in range(edges.size):
+        edges[a] = min(max(edges[a], -9.0), 9.0)
+    edges.sort()
+    first, second = 1 / math.sqrt(vi), 1 / math.sqrt(vj)
+    G = slope = less = more = 0.0
+    for a in range(edges.size - 1):
+        half = (edges[a + 1] - edges[a]) / 2
+        if not half > 0:
+            continue
+        for n in range(_NODES.size):
+            x = edges[a] + half * (1 + _NODES[n])
+            u = root_i * x
+            value, steep = _line(constants, u)
+            at, mean, square, rise = _beside(constants, side * (u + moved * x), width)
+            weight = half * _WEIGHTS[n] * math.exp(-x * x / 2)
+            G += weight * value * (at + mean)
+            slope += weight * steep * rise
+            apart, summed = first * value - second * at, first * value + second * at
+            less += weight * (apart * apart - 2 * apart * second * mean + second * second * square)
+            more += weight * (summed * summed + 2 * summed * second * mean + second * second * square)
+    size = math.sqrt(vi) * math.sqrt(vj) / 2
+    return _INV_SQRT_2PI * G, _INV_SQRT_2PI * slope, _INV_SQRT_2PI * size * less, _INV_SQRT_2PI * size * more
+
+
+@_jit
+def _line(constants: Any, x: float) -> tuple[float, float]:
+    """φ(x) and φ'(x), from the nearest kink on the piece of x: nothing cancels where φ is flat."""
+    kinks = int(constants[2])
+    start, piece = 6 + 3 * kinks, 0
+    while piece < kinks and x > constants[start + piece]:
+        piece += 1
+    near, slope = max(piece - 1, 0), constants[start + 2 * kinks + piece]
+    return constants[start + kinks + near] + slope * (x - constants[start + near]), slope
+
+
+@_jit
+def _beside(constants: Any, center: float, width: float) -> tuple[float, float, float, float]:
+    """φ(m), E[φ(v) − φ(m)], E[(φ(v) − φ(m))²] and E[φ'(v)] for v ~ N(m, width²)."""
+    kinks = int(constants[2])
+    start = 6 + 3 * kinks
+    value, slope = _line(constants, center)
+    if width == 0:
+        return value, 0.0, 0.0, slope
+    mean = square = rise = 0.0
+    low, at_low = -math.inf, 0.0
+    for piece in range(kinks + 1):
+        high = (constants[start + piece] - center) / width if piece < kinks else math.inf
+        at_high = _INV_SQRT_2PI * math.exp(-high * high / 2)
+        near, slope = max(piece - 1, 0), constants[start + 2 * kinks + piece]
+        base = constants[start + kinks + near] - value
+        if high - low < 1.0:  # a short piece: the moments would cancel
+            length = constants[start + piece] - constants[start + near]
+            half = (high - low) / 2
+            for n in range(_NODES.size):
+                x = low + half * (1 + _NODES[n])
+                weight = half * _WEIGHTS[n] * _INV_SQRT_2PI * math.exp(-x * x / 2)
+                change = base + slope * length * (1 + _NODES[n]) / 2
+                mean += weight * change
+                square += weight * change * change
+                rise += weight * slope
+        else:
+            mass = _tail(low) - _tail(high) if low >= 0 else _tail(-high) - _tail(-low)
+            if low < 0 < high:
+                mass = 1 - _tail(-low) - _tail(high)
+            step, change = slope * width, base + slope * (center - constants[start + near])
+            first = at_low - at_high
+            second = mass + (low * at_low if at_low > 0 else 0.0) - (high * at_high if at_high > 0 else 0.0)
+            mean += step * first + change * mass
+            square += step * step * second + 2 * step * change * first + change * change * mass
+            rise += slope * mass
+        low, at_low = high, at_high
+    return value, mean, square, rise

@@ -213,7 +213,8 @@ def _pieces(phi: Activation, shape: PiecewiseLinear, variances: tuple[Array, ...
         table[-3], table[-2], table[-1] = np.maximum(ratio, 1.0), slope_terms, fall / math.sqrt(2 * math.pi)
         worst, steepest = max(worst, float(table[-3].max())), max(steepest, float(table[-2].max()))
     # rounding of G where terms larger than it cancel, relative to √(G_ii G_jj), and of Ġ: of the worst pair
-    constants = np.append(constants, [6 * EPSILON * worst**2, 6 * EPSILON * steepest**2, NEAR])
+    bounds = [6 * EPSILON * worst**2, 6 * EPSILON * steepest**2, NEAR]
+    constants = np.concatenate([constants, bounds, kinks, phi(kinks), slopes])
     return Dual(PIECES, constants, tuple(tables), (1.0, 0.0))
 
 

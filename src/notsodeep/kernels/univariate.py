@@ -272,7 +272,7 @@ def cosine_function(recursion: Recursion, length: float, kinds: tuple[str, ...])
     codes = np.array(kind_codes(kinds))
     for k, found in enumerate(network.duals):
         if found.type == PIECES:  # a few thousand points: digits count more than time
-            network.chain.constants[k, found.constants.size - 1] = 10 * NEAR
+            network.chain.constants[k, 5 + 3 * int(found.constants[2])] = 10 * NEAR
 
     def values(u: Array, beyond: Array) -> tuple[Array, float, Array]:
         near = np.asarray(u, dtype=np.float64) ** 2
