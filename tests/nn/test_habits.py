@@ -223,9 +223,98 @@ def test_the_equilibrium_stays_unique_when_asked():
     other = Theirs()
     nn.fit(other, X, y, epochs=10, lr=0.1, contraction=0.5)
     assert float(torch.linalg.matrix_norm(other.W.weight.detach(), 2)) <= 0.5 + 1e-5
-    for net, bound, message in ((held, 1.0, "between 0 and 1"), (torch.nn.Linear(6, 2), 0.5, "nn.replace")):
+    for net, bound, message in ((held, 1.0, "between 0 and 1"), (torch.nn.Linear(6, 2), 0.5, "no attribute U")):
         with pytest.raises(InputError, match=message):
             nn.fit(net, X, y, contraction=bound)
+
+
+def test_the_contraction_of_networks_inside_others():
+    X, y = task()
+    deep = [nn.DEQNet(nsd.DEQ("tanh", 0.2, 0.8), 6, 100, outputs, tol=1e-5) for outputs in (6, 2)]
+    before = deep[1].contraction
+    nn.fit(torch.nn.Sequential(torch.nn.Flatten(), deep[1]), X, y, epochs=1, lr=1e-5, contraction=0.95)
+    assert deep[1].contraction == pytest.approx(before, rel=1e-3)
+    nn.fit(torch.nn.Sequential(*deep), X, y, epochs=1, contraction=0.5)
+    assert max(one.contraction for one in deep) <= 0.5 + 1e-5
+    assert min(one.contraction for one in deep) > 0.45
+
+
+class Cell(torch.nn.Module):
+    def __init__(self, act=torch.tanh):
+        super().__init__()
+        torch.manual_seed(0)
+        self.W, self.U = torch.nn.Linear(6, 6), torch.nn.Linear(6, 6)
+        self.act = act
+
+    def forward(self, z, x):
+        return self.act(self.W(z) + self.U(x))
+
+
+class Doubled(Cell):
+    def forward(self, z, x):
+        return self.act(2 * self.W(z) + self.U(x))
+
+
+class Normed(Cell):
+    def __init__(self):
+        super().__init__()
+        self.norm = torch.nn.LayerNorm(6)
+
+    def forward(self, z, x):
+        return self.norm(super().forward(z, x))
+
+
+class Convolved(Cell):
+    def __init__(self):
+        super().__init__()
+        self.W, self.U = (torch.nn.Conv1d(1, 1, 3, padding=1) for _ in range(2))
+
+    def forward(self, z, x):
+        return super().forward(z[:, None], x[:, None])[:, 0]
+
+
+def bounded():
+    cell = Cell()
+    torch.nn.utils.parametrizations.spectral_norm(cell.W)
+    return cell
+
+
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        (Doubled, "misses by"),
+        (Normed, "misses by"),
+        (Convolved, "must be a matrix"),
+        (bounded, "that is a parameter"),
+        (lambda: nn.DEQNet(nsd.DeepDEQ([nsd.Layer("relu", 0.1, 0.7), nsd.Layer("tanh", 0.2, 0.4)]), 6, 6), "one layer"),
+    ],
+)
+def test_the_contraction_of_other_cells_is_refused(build, message):
+    X, y = task()
+    cell = build()
+    inner = nn.Equilibrium(cell, on_failure="ignore") if isinstance(cell, Cell) else cell
+    net = torch.nn.Sequential(torch.nn.Linear(6, 6), inner, torch.nn.LazyLinear(2))
+    net(X)
+    before = weights(net)
+    with pytest.raises(InputError, match=rf"^contraction= .*{message}") as caught:
+        nn.fit(net, X, y, contraction=0.5)
+    assert "match_module" not in str(caught.value)
+    assert torch.equal(before, weights(net))
+
+
+def test_the_contraction_of_a_cell_behind_other_layers():
+    X, y = task()
+    cell = Cell()
+    net = torch.nn.Sequential(torch.nn.Linear(6, 6), nn.Equilibrium(cell), torch.nn.Linear(6, 2))
+    nn.fit(net, X, y, epochs=3, lr=0.1, contraction=0.3)
+    assert float(torch.linalg.matrix_norm(cell.W.weight.detach(), 2)) <= 0.3 + 1e-5
+    two = torch.nn.Sequential(nn.Equilibrium(Cell()), nn.Equilibrium(Cell()), torch.nn.Linear(6, 2))
+    with pytest.raises(InputError, match="holds 2 cells"):
+        nn.fit(two, X, y, contraction=0.3)
+    before = weights(net)
+    with pytest.raises(InputError, match="does not show"):
+        nn.fit(net, X[:, None], y[:, None], contraction=0.1)
+    assert torch.equal(before, weights(net))
 
 
 @pytest.mark.parametrize(

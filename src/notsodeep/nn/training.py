@@ -78,7 +78,9 @@ def fit(
     autocast : torch.dtype, optional
         Compute in this precision where it is safe, e.g. ``torch.bfloat16``; equilibria are solved in full precision.
     contraction : float, optional
-        Keep ‖W‖·L of a DEQ of one layer at most this large, below 1, so that its equilibrium stays unique.
+        Keep ‖W‖·L of all DEQs of one layer at most this large, below 1, so that their equilibria stay unique. They are
+        DEQNets anywhere in the network, or one cell h = φ(W h + U x + b) of your own on rows, whose equation is
+        checked.
     validation : (X, y) or DataLoader, optional
     patience : int, optional
         Stop after this many epochs without a better validation loss. The network ends with the
@@ -113,7 +115,7 @@ def fit(
     run.scheduled(scheduler, scheduler_per)
     run.clip = None if clip is None else positive(clip, "clip")
     run.accumulate, run.autocast = count(accumulate, "accumulate"), autocast
-    run.contraction = None if contraction is None else Contraction(net, contraction)
+    run.contraction = None if contraction is None else Contraction(net, contraction, run.data.first()[0])
     run.settings |= {"clip": clip, "accumulate": accumulate, "contraction": contraction}
     run.settings |= {"autocast": None if autocast is None else str(autocast)}
     total = count(epochs, "epochs")
