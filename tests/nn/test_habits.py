@@ -181,6 +181,33 @@ def test_half_precision_where_it_is_safe():
     assert history.last.accuracy > 0.8
 
 
+@pytest.mark.parametrize("name", ["DEQNet", "several layers", "ExplicitNet", "Hermite series", "function"])
+def test_half_precision_in_front_of_a_network(name):
+    X, y = task()
+    cell = nsd.DeepDEQ([nsd.Layer("relu", 0.1, 0.7), nsd.Layer("tanh", 0.2, 0.4)])
+    explicit = {
+        "ExplicitNet": nsd.Explicit(["tanh", "relu"]),
+        "Hermite series": nsd.Explicit([nsd.activation("hermite", coefficients=[0.0, 0.6, 0.3], bends=[0.2])]),
+        "function": nsd.Explicit([lambda x: np.maximum(x, -0.5)]),
+    }
+    if name in explicit:
+        net: torch.nn.Module = nn.ExplicitNet(explicit[name], 6, 32, 2)
+    else:
+        net = nn.DEQNet(nsd.DEQ("tanh", 0.2, 0.8) if name == "DEQNet" else cell, 6, 32, 2, tol=1e-5)
+    whole = torch.nn.Sequential(torch.nn.Linear(6, 6), net)
+    exact = whole(X).detach()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        outputs = whole(X)
+        with torch.no_grad():
+            again = whole(X)
+    assert outputs.dtype == torch.bfloat16
+    for one in (outputs, again):
+        assert float((one.detach() - exact).norm() / exact.norm()) < 0.02
+    assert nn.fit(whole, X, y, epochs=8, autocast=torch.bfloat16).last.accuracy > 0.6
+    with pytest.raises(InputError, match=r"x is torch\.bfloat16"):
+        net(X.bfloat16())
+
+
 def test_callbacks_see_every_epoch_and_may_stop():
     X, y = task()
     seen = []

@@ -13,6 +13,7 @@ from notsodeep.checks import InputError, NotConvergedError
 from notsodeep.nn.cell_map import Division, State, check_state, zeros
 from notsodeep.nn.fixed_point import SolveReport
 from notsodeep.nn.implicit import full_precision, refuse_export
+from notsodeep.nn.initialization import widened
 from notsodeep.nn.options import solve_options
 from notsodeep.nn.settling import evaluated, settle
 
@@ -130,7 +131,7 @@ class Equilibrium(nn.Module):
         first = start if isinstance(start, Tensor) else start[0]
         f, arguments = (_by_name(self.f), (named, x, *extra)) if named else (self.f, (x, *extra))
         if not first.is_meta and torch.is_autocast_enabled(first.device.type):
-            start, arguments = tree.tree_map(_widened, (start, arguments))
+            start, arguments = tree.tree_map(widened, (start, arguments))
         if first.is_meta or len(first) == 0:
             self.last_solve = None
             with full_precision(first):
@@ -160,8 +161,3 @@ class Equilibrium(nn.Module):
 def _by_name(f: Callable[..., Any]) -> Callable[..., Any]:
     """f with its named arguments as one dictionary, the first of all."""
     return lambda z, named, *arguments: f(z, *arguments, **named)
-
-
-def _widened(leaf: Any) -> Any:
-    half = isinstance(leaf, Tensor) and leaf.dtype in (torch.float16, torch.bfloat16)
-    return leaf.float() if half else leaf
