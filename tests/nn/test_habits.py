@@ -208,6 +208,36 @@ def test_half_precision_in_front_of_a_network(name):
         net(X.bfloat16())
 
 
+def test_integers_are_looked_up_in_a_table():
+    words, tags = torch.randint(10, (40, 5)), torch.randint(2, (40, 5))
+    losses = []
+    for data in ((words, tags), (words.numpy(), tags), (DataLoader(TensorDataset(words, tags), batch_size=128),)):
+        torch.manual_seed(0)
+        net = torch.nn.Sequential(torch.nn.Embedding(10, 6), nn.DEQNet(nsd.DEQ("tanh", 0.2, 0.8), 6, 24, 2))
+        epoch = nn.fit(net, *data, epochs=1).last
+        losses.append(epoch.loss)
+        assert epoch.iterations == net[1].last_solve.iterations
+    np.testing.assert_allclose(losses, losses[0], rtol=1e-5)
+
+
+def test_places_without_a_label_do_not_count():
+    X, tags = torch.randn(40, 5, 6), torch.randint(2, (40, 5))
+    tags[:, 3:] = -100
+    whole, part = (nn.fit(shallow(), *data, epochs=2).last for data in ((X, tags), (X[:, :3], tags[:, :3])))
+    assert (whole.loss, whole.accuracy) == pytest.approx((part.loss, part.accuracy), rel=1e-5)
+    with pytest.raises(InputError, match="negative labels"):
+        nn.fit(shallow(), X, tags.clamp_min(-1))
+
+
+def test_a_checkpoint_knows_the_tensors_of_a_loader(tmp_path):
+    X, y = task()
+    path = tmp_path / "run.safetensors"
+    for shift, epochs in ((0, 1), (0, 2)):
+        nn.fit(shallow(), DataLoader(TensorDataset(X + shift, y), batch_size=32), epochs=epochs, checkpoint=path)
+    with pytest.raises(InputError, match="other data"):
+        nn.fit(shallow(), DataLoader(TensorDataset(X + 1, y), batch_size=32), epochs=3, checkpoint=path)
+
+
 def test_callbacks_see_every_epoch_and_may_stop():
     X, y = task()
     seen = []
@@ -354,6 +384,12 @@ def test_the_contraction_of_a_cell_behind_other_layers():
         ({"clip": 0}, "clip"),
         ({"accumulate": 0}, "accumulate"),
         ({"weight_decay": -1.0}, "weight_decay"),
+        ({"optimizer": torch.optim.LBFGS}, "optimizer=LBFGS computes the loss several times a step"),
+        ({"scheduler": torch.optim.lr_scheduler.StepLR(torch.optim.SGD([torch.ones(1)], 0.1), 1)}, "function that"),
+        ({"autocast": True}, "torch.bfloat16"),
+        ({"autocast": "bfloat16"}, "torch.bfloat16"),
+        ({"callbacks": [1]}, "must be functions"),
+        ({"callbacks": 1}, "must be functions"),
     ],
 )
 def test_bad_habits_get_one_line(change, message):
