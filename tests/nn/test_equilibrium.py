@@ -569,6 +569,30 @@ def test_a_hard_linear_cell_has_the_exact_solution():
         torch.testing.assert_close(found, inverse.sum(0).expand(5, 6), rtol=0, atol=1e-10)
 
 
+def test_integers_and_several_inputs_have_a_state_shape():
+    cell = Dense().float()
+    table = torch.nn.Embedding(4, 3)
+    x, rows = draw(6, 3).float(), torch.arange(6) % 4
+    deep = settled(lambda z, tokens: cell(z, table(tokens)), (7,), tol=1e-5)
+    torch.testing.assert_close(deep(rows), settled(cell, (7,), tol=1e-5)(table(rows)))
+    pair = settled(lambda z, both: cell(z, both["x"] + table(both["rows"])), (7,), tol=1e-5)
+    torch.testing.assert_close(pair({"rows": rows, "x": x}), settled(cell, (7,), tol=1e-5)(x + table(rows)))
+    with pytest.raises(InputError, match="no tensor with the batch first"):
+        pair({"x": 3})
+
+
+def test_several_gradients_at_once():
+    x = draw(4, 3).requires_grad_()
+    layer = nn.DEQNet(nsd.DEQ("tanh", 0.2, 0.8), 3, 90, 2, dtype=torch.float64, tol=1e-10)
+    for deep in (settled(Dense(), (7,)), layer):
+        with pytest.raises(NotImplementedError, match=r"one gradient at a time.*torch\.func\.jacrev"):
+            torch.autograd.functional.jacobian(deep, x, vectorize=True)
+    unrolled = settled(Dense(), (7,), backward="unrolled")
+    plain = torch.autograd.functional.jacobian(unrolled, x)
+    torch.testing.assert_close(torch.autograd.functional.jacobian(unrolled, x, vectorize=True), plain)
+    torch.testing.assert_close(torch.func.jacrev(settled(Dense(), (7,)))(x), plain)
+
+
 WORKER = """
 import sys, torch
 import torch.distributed as dist
@@ -585,7 +609,6 @@ dist.destroy_process_group()
 """
 
 
-@pytest.mark.slow
 def test_two_processes_give_the_gradients_of_one(tmp_path):
     names = [str(tmp_path / "store"), str(tmp_path / "gradients.pt")]
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}

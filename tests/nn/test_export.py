@@ -177,3 +177,7 @@ def test_a_compiled_network_is_saved_as_itself(tmp_path):
     onnx = pytest.importorskip("onnx")
     stored = onnx.load(nn.export_onnx(net, tmp_path / "net.onnx", dtype=torch.float64))
     assert stored.graph.input[0].type.tensor_type.elem_type == onnx.TensorProto.DOUBLE
+    compiled = torch.compile(net, backend="eager")
+    assert onnx.load(nn.export_onnx(compiled, tmp_path / "net.onnx", dtype=torch.float64)) == stored
+    with pytest.raises(InputError, match=r"torch.bfloat16.*net\.float\(\)"):
+        nn.export_onnx(net.to(torch.bfloat16), tmp_path / "half.onnx")

@@ -181,6 +181,63 @@ def test_half_precision_where_it_is_safe():
     assert history.last.accuracy > 0.8
 
 
+@pytest.mark.parametrize("name", ["DEQNet", "several layers", "ExplicitNet", "Hermite series", "function"])
+def test_half_precision_in_front_of_a_network(name):
+    X, y = task()
+    cell = nsd.DeepDEQ([nsd.Layer("relu", 0.1, 0.7), nsd.Layer("tanh", 0.2, 0.4)])
+    explicit = {
+        "ExplicitNet": nsd.Explicit(["tanh", "relu"]),
+        "Hermite series": nsd.Explicit([nsd.activation("hermite", coefficients=[0.0, 0.6, 0.3], bends=[0.2])]),
+        "function": nsd.Explicit([lambda x: np.maximum(x, -0.5)]),
+    }
+    if name in explicit:
+        net: torch.nn.Module = nn.ExplicitNet(explicit[name], 6, 32, 2)
+    else:
+        net = nn.DEQNet(nsd.DEQ("tanh", 0.2, 0.8) if name == "DEQNet" else cell, 6, 32, 2, tol=1e-5)
+    whole = torch.nn.Sequential(torch.nn.Linear(6, 6), net)
+    exact = whole(X).detach()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        outputs = whole(X)
+        with torch.no_grad():
+            again = whole(X)
+    assert outputs.dtype == torch.bfloat16
+    for one in (outputs, again):
+        assert float((one.detach() - exact).norm() / exact.norm()) < 0.02
+    assert nn.fit(whole, X, y, epochs=8, autocast=torch.bfloat16).last.accuracy > 0.6
+    with pytest.raises(InputError, match=r"x is torch\.bfloat16"):
+        net(X.bfloat16())
+
+
+def test_integers_are_looked_up_in_a_table():
+    words, tags = torch.randint(10, (40, 5)), torch.randint(2, (40, 5))
+    losses = []
+    for data in ((words, tags), (words.numpy(), tags), (DataLoader(TensorDataset(words, tags), batch_size=128),)):
+        torch.manual_seed(0)
+        net = torch.nn.Sequential(torch.nn.Embedding(10, 6), nn.DEQNet(nsd.DEQ("tanh", 0.2, 0.8), 6, 24, 2))
+        epoch = nn.fit(net, *data, epochs=1).last
+        losses.append(epoch.loss)
+        assert epoch.iterations == net[1].last_solve.iterations
+    np.testing.assert_allclose(losses, losses[0], rtol=1e-5)
+
+
+def test_places_without_a_label_do_not_count():
+    X, tags = torch.randn(40, 5, 6), torch.randint(2, (40, 5))
+    tags[:, 3:] = -100
+    whole, part = (nn.fit(shallow(), *data, epochs=2).last for data in ((X, tags), (X[:, :3], tags[:, :3])))
+    assert (whole.loss, whole.accuracy) == pytest.approx((part.loss, part.accuracy), rel=1e-5)
+    with pytest.raises(InputError, match="negative labels"):
+        nn.fit(shallow(), X, tags.clamp_min(-1))
+
+
+def test_a_checkpoint_knows_the_tensors_of_a_loader(tmp_path):
+    X, y = task()
+    path = tmp_path / "run.safetensors"
+    for shift, epochs in ((0, 1), (0, 2)):
+        nn.fit(shallow(), DataLoader(TensorDataset(X + shift, y), batch_size=32), epochs=epochs, checkpoint=path)
+    with pytest.raises(InputError, match="other data"):
+        nn.fit(shallow(), DataLoader(TensorDataset(X + 1, y), batch_size=32), epochs=3, checkpoint=path)
+
+
 def test_callbacks_see_every_epoch_and_may_stop():
     X, y = task()
     seen = []
@@ -223,9 +280,98 @@ def test_the_equilibrium_stays_unique_when_asked():
     other = Theirs()
     nn.fit(other, X, y, epochs=10, lr=0.1, contraction=0.5)
     assert float(torch.linalg.matrix_norm(other.W.weight.detach(), 2)) <= 0.5 + 1e-5
-    for net, bound, message in ((held, 1.0, "between 0 and 1"), (torch.nn.Linear(6, 2), 0.5, "nn.replace")):
+    for net, bound, message in ((held, 1.0, "between 0 and 1"), (torch.nn.Linear(6, 2), 0.5, "no attribute U")):
         with pytest.raises(InputError, match=message):
             nn.fit(net, X, y, contraction=bound)
+
+
+def test_the_contraction_of_networks_inside_others():
+    X, y = task()
+    deep = [nn.DEQNet(nsd.DEQ("tanh", 0.2, 0.8), 6, 100, outputs, tol=1e-5) for outputs in (6, 2)]
+    before = deep[1].contraction
+    nn.fit(torch.nn.Sequential(torch.nn.Flatten(), deep[1]), X, y, epochs=1, lr=1e-5, contraction=0.95)
+    assert deep[1].contraction == pytest.approx(before, rel=1e-3)
+    nn.fit(torch.nn.Sequential(*deep), X, y, epochs=1, contraction=0.5)
+    assert max(one.contraction for one in deep) <= 0.5 + 1e-5
+    assert min(one.contraction for one in deep) > 0.45
+
+
+class Cell(torch.nn.Module):
+    def __init__(self, act=torch.tanh):
+        super().__init__()
+        torch.manual_seed(0)
+        self.W, self.U = torch.nn.Linear(6, 6), torch.nn.Linear(6, 6)
+        self.act = act
+
+    def forward(self, z, x):
+        return self.act(self.W(z) + self.U(x))
+
+
+class Doubled(Cell):
+    def forward(self, z, x):
+        return self.act(2 * self.W(z) + self.U(x))
+
+
+class Normed(Cell):
+    def __init__(self):
+        super().__init__()
+        self.norm = torch.nn.LayerNorm(6)
+
+    def forward(self, z, x):
+        return self.norm(super().forward(z, x))
+
+
+class Convolved(Cell):
+    def __init__(self):
+        super().__init__()
+        self.W, self.U = (torch.nn.Conv1d(1, 1, 3, padding=1) for _ in range(2))
+
+    def forward(self, z, x):
+        return super().forward(z[:, None], x[:, None])[:, 0]
+
+
+def bounded():
+    cell = Cell()
+    torch.nn.utils.parametrizations.spectral_norm(cell.W)
+    return cell
+
+
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        (Doubled, "misses by"),
+        (Normed, "misses by"),
+        (Convolved, "must be a matrix"),
+        (bounded, "that is a parameter"),
+        (lambda: nn.DEQNet(nsd.DeepDEQ([nsd.Layer("relu", 0.1, 0.7), nsd.Layer("tanh", 0.2, 0.4)]), 6, 6), "one layer"),
+    ],
+)
+def test_the_contraction_of_other_cells_is_refused(build, message):
+    X, y = task()
+    cell = build()
+    inner = nn.Equilibrium(cell, on_failure="ignore") if isinstance(cell, Cell) else cell
+    net = torch.nn.Sequential(torch.nn.Linear(6, 6), inner, torch.nn.LazyLinear(2))
+    net(X)
+    before = weights(net)
+    with pytest.raises(InputError, match=rf"^contraction= .*{message}") as caught:
+        nn.fit(net, X, y, contraction=0.5)
+    assert "match_module" not in str(caught.value)
+    assert torch.equal(before, weights(net))
+
+
+def test_the_contraction_of_a_cell_behind_other_layers():
+    X, y = task()
+    cell = Cell()
+    net = torch.nn.Sequential(torch.nn.Linear(6, 6), nn.Equilibrium(cell), torch.nn.Linear(6, 2))
+    nn.fit(net, X, y, epochs=3, lr=0.1, contraction=0.3)
+    assert float(torch.linalg.matrix_norm(cell.W.weight.detach(), 2)) <= 0.3 + 1e-5
+    two = torch.nn.Sequential(nn.Equilibrium(Cell()), nn.Equilibrium(Cell()), torch.nn.Linear(6, 2))
+    with pytest.raises(InputError, match="holds 2 cells"):
+        nn.fit(two, X, y, contraction=0.3)
+    before = weights(net)
+    with pytest.raises(InputError, match="does not show"):
+        nn.fit(net, X[:, None], y[:, None], contraction=0.1)
+    assert torch.equal(before, weights(net))
 
 
 @pytest.mark.parametrize(
@@ -238,6 +384,12 @@ def test_the_equilibrium_stays_unique_when_asked():
         ({"clip": 0}, "clip"),
         ({"accumulate": 0}, "accumulate"),
         ({"weight_decay": -1.0}, "weight_decay"),
+        ({"optimizer": torch.optim.LBFGS}, "optimizer=LBFGS computes the loss several times a step"),
+        ({"scheduler": torch.optim.lr_scheduler.StepLR(torch.optim.SGD([torch.ones(1)], 0.1), 1)}, "function that"),
+        ({"autocast": True}, "torch.bfloat16"),
+        ({"autocast": "bfloat16"}, "torch.bfloat16"),
+        ({"callbacks": [1]}, "must be functions"),
+        ({"callbacks": 1}, "must be functions"),
     ],
 )
 def test_bad_habits_get_one_line(change, message):

@@ -139,8 +139,11 @@ def test_missing_parts_are_named():
         nn.match_module(torch.nn.Identity(), gaussian(4, 2))
     with pytest.raises(InputError, match="pass activation="):
         nn.match_module({"W": torch.eye(3), "U": torch.eye(3)}, gaussian(4, 3))
-    with pytest.raises(InputError, match=r"takes \(batch, 2\)"):
+    with pytest.raises(InputError, match="X has 3 numbers a sample but U of the cell takes 2"):
         nn.match_module({"W": torch.eye(3), "U": torch.ones(3, 2), "phi": "tanh"}, gaussian(4, 3))
+    cell = nsd.DeepDEQ([nsd.Layer("relu", 0.1, 0.7), nsd.Layer("tanh", 0.2, 0.4)])
+    with pytest.raises(InputError, match=r"no single cell; match_module takes cells h = φ.*nn\.replace"):
+        nn.match_module(nn.DEQNet(cell, 3, 4), gaussian(4, 3))
 
 
 def test_uncentred_activations_and_biases_get_one_layer_on_the_sphere():
@@ -291,6 +294,27 @@ def test_a_cell_inside_a_module_is_found():
     found = nn.match_module(Inner(), X.reshape(40, 3, 20))
     assert found.trustworthy, str(found)
     assert found.network.in_features == 60
+
+
+def test_a_state_is_seen_without_the_input_weight():
+    module, X = Theirs(150, 60, torch.tanh), torch.nn.functional.normalize(gaussian(40, 60))
+    plain, given = (nn.match_module(module, X, input_weight=U) for U in (None, module.U.weight.detach().numpy().copy()))
+    assert given.equation == plain.equation < 1e-3
+
+
+def test_a_network_inside_a_module_is_the_network_itself():
+    X = torch.nn.functional.normalize(gaussian(40, 60))
+    net = nn.DEQNet(nsd.DEQ("tanh", 0.2, 0.8), 60, 150, 3, tol=1e-5)
+    bare = nn.match_module(net, X)
+    wrapped = nn.match_module(torch.nn.Sequential(torch.nn.Flatten(), net), X.reshape(40, 3, 20))
+    assert wrapped.trustworthy == bare.trustworthy
+    assert (wrapped.equation, wrapped.distance) == pytest.approx((bare.equation, bare.distance), rel=1e-3)
+    r = nn.replace(torch.nn.Sequential(net, torch.nn.Linear(3, 2)), X, samples=100, epochs=1, max_time_ratio=50.0)
+    assert {"designed", "cell"} <= {row["family"] for row in r.table}
+    turned = torch.nn.Sequential(torch.nn.Linear(60, 60), net)  # the state belongs to other inputs than X
+    assert nn.match_module(turned, X).equation > 0.1
+    with pytest.raises(InputError, match="2 DEQNets"):
+        nn.match_module(torch.nn.Sequential(nn.DEQNet(nsd.DEQ("tanh", 0.2, 0.8), 60, 150, 60), net), X)
 
 
 @pytest.mark.parametrize("kind", ["nngp", "ntk", "ntk_frozen_input", "ntk_injected"])

@@ -13,6 +13,7 @@ import sys
 import numpy as np
 import pytest
 import torch
+from torch.nn.utils import prune
 
 import notsodeep as nsd
 from notsodeep import nn
@@ -135,7 +136,60 @@ def test_what_load_could_not_read_is_refused(tmp_path):
         net.readout[0, 0] = torch.nan
     with pytest.raises(InputError, match="NaN"):
         nn.save(net, tmp_path / "net.safetensors")
+    with pytest.raises(InputError, match="Linear must be a DEQNet"):
+        nn.save(torch.nn.Linear(2, 2), tmp_path / "net.safetensors")
     assert not list(tmp_path.iterdir())
+
+
+class Twice(torch.nn.Sequential):
+    def forward(self, x):
+        return 2 * super().forward(x)
+
+
+class Other(nn.ExplicitNet):
+    def forward(self, x):
+        return 2 * super().forward(x)
+
+
+def hooked(net):
+    net.register_forward_hook(lambda module, inputs, outputs: 2 * outputs)
+    return net
+
+
+def line():
+    return torch.nn.Linear(3, 3)
+
+
+@pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning", "ignore::UserWarning")  # of torch
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        (lambda: torch.nn.Sequential(torch.nn.utils.weight_norm(line())), "remove_weight_norm"),
+        (lambda: torch.nn.Sequential(prune.l1_unstructured(line(), "weight", 0.5)), r"prune\.remove"),
+        (lambda: torch.nn.Sequential(line(), line().double()), "float32 and torch.float64"),
+        (lambda: Twice(line()), "Twice has hooks or a forward of its own"),
+        (lambda: Other(nsd.Explicit(["relu"]), 3, 4), "Other has hooks or a forward of its own"),
+        (lambda: torch.nn.Sequential(hooked(line())), "hooks"),
+        (lambda: hooked(torch.nn.Sequential(line())), "hooks"),
+        (lambda: hooked(nn.ExplicitNet(nsd.Explicit(["relu"]), 3, 4)), "hooks"),
+        (lambda: torch.nn.Sequential(torch.nn.ReLU()), "has no weights"),
+        (lambda: torch.ao.quantization.quantize_dynamic(torch.nn.Sequential(line())), "before quantisation"),
+        (lambda: torch.nn.Sequential(torch.nn.Sequential(line())), "load cannot rebuild"),
+    ],
+)
+def test_what_load_would_read_as_another_function_is_refused(build, message, tmp_path):
+    with pytest.raises(InputError, match=message) as caught:
+        nn.save(build(), tmp_path / "net.safetensors")
+    assert "\n" not in str(caught.value)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("name", ["three kinks", "clipped", "gelu"])
+def test_plain_layers_draw_no_random_numbers(name):
+    net = nn.ExplicitNet(nsd.Explicit([SHAPES[name]]), 6, 9, 2)
+    before = torch.get_rng_state()
+    net.to_sequential()
+    assert torch.equal(before, torch.get_rng_state())
 
 
 def growing(n: int, stages: int) -> tuple[list[dict[str, object]], dict[str, torch.Tensor]]:

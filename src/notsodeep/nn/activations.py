@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from notsodeep.activations import Activation, Custom, HermiteSeries, PiecewiseLinear, Smooth, activation
 from notsodeep.checks import InputError, choice
+from notsodeep.nn.initialization import widened
 from notsodeep.nn.series import parabola_table, series_into, series_slope, series_value
 
 __all__ = ["TensorActivation"]
@@ -212,7 +213,7 @@ def _minus(x: Tensor, constant: float | Tensor) -> Tensor:
 
 
 def _from_numpy(function: Callable[[Any], Any], x: Tensor) -> Tensor:
-    values = function(x.detach().cpu().numpy())
+    values = function(widened(x.detach()).cpu().numpy())
     return torch.as_tensor(np.array(values), dtype=x.dtype, device=x.device)
 
 

@@ -8,13 +8,15 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
-from torch.utils.data import DataLoader
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, TensorDataset
 
 from notsodeep.checks import InputError
 from notsodeep.nn.observation import dense
 
-__all__ = ["Batches", "is_loader", "label_places", "real_inputs"]
+__all__ = ["Batches", "is_loader", "label_places"]
+
+_LOOKUPS = (nn.Embedding, nn.EmbeddingBag)
 
 
 class Batches:
@@ -23,14 +25,14 @@ class Batches:
     Parameters
     ----------
     X, y : arrays, or a DataLoader and None
-    like : Tensor
-        A parameter of the network.
+    net : nn.Module
+        Its first parameter has the device and the precision.
     name : str
         How errors begin, ``""`` or ``"validation "``.
     """
 
-    def __init__(self, X: Any, y: Any, like: Tensor, name: str = "") -> None:
-        self.like, self.name = like, name
+    def __init__(self, X: Any, y: Any, net: nn.Module, name: str = "") -> None:
+        self.like, self.name = next(net.parameters()), name
         self.loader: DataLoader[Any] | None = X if is_loader(X) else None
         self.X: Tensor | None = None
         self.y: Tensor | None = None
@@ -40,14 +42,16 @@ class Batches:
             return
         if y is None:
             raise InputError(f"{name}y is missing; pass targets, or a DataLoader of pairs (x, y) as X")
-        self.X = real_inputs(X, like, f"{name}X")
-        self.y = _numbers(y, like.device, f"{name}y")
+        self.X = _inputs(X, self.like, f"{name}X", any(isinstance(one, _LOOKUPS) for one in net.modules()))
+        self.y = _numbers(y, self.like.device, f"{name}y")
         if self.y.shape[:1] != (len(self.X),):
             raise InputError(f"{name}y has shape {tuple(self.y.shape)} for {len(self.X)} samples")
 
     @property
     def arrays(self) -> list[Tensor]:
         """The samples and targets that are known in advance."""
+        if self.loader is not None and isinstance(self.loader.dataset, TensorDataset):
+            return list(self.loader.dataset.tensors)
         return [one for one in (self.X, self.y) if one is not None]
 
     def first(self) -> tuple[Tensor, Tensor]:
@@ -85,9 +89,10 @@ def is_loader(X: Any) -> bool:
     return isinstance(X, DataLoader)
 
 
-def real_inputs(X: Any, like: Tensor, name: str) -> Tensor:
-    """(n, …) in the precision of `like`; finite."""
-    inputs = dense(X, name).to(like.device, like.dtype)
+def _inputs(X: Any, like: Tensor, name: str, keep_integers: bool) -> Tensor:
+    """(n, …) in the precision of `like`; finite. Integers that are looked up in a table remain integers."""
+    inputs = dense(X, name)
+    inputs = inputs.to(like.device, None if keep_integers and not inputs.is_floating_point() else like.dtype)
     if inputs.ndim < 2 or inputs.shape[0] == 0:
         shape = tuple(inputs.shape)
         raise InputError(f"{name} has shape {shape} but must be (samples, features) with at least one sample")

@@ -189,7 +189,7 @@ class _Steps(nn.Module):
 @torch.no_grad()
 def _steps(cell: PlainCell, steps: int, outputs: int, scale: Scale) -> nn.Sequential:
     """A few steps of the cell, with h = after·g + constant folded into its weights."""
-    m, dtype = cell.width, cell.W.dtype
+    m, dtype = cell.width, scale.mean.dtype
     phi = folded(cell.phi, m, dtype)
     drive, recurrent = nn.Linear(cell.inputs, m, dtype=dtype), nn.Linear(m, m, bias=False, dtype=dtype)
     drive.weight.copy_(phi.before * cell.U)

@@ -9,7 +9,10 @@ __all__ = ["Epoch", "History"]
 
 @dataclass(frozen=True)
 class Epoch:
-    """Means over one epoch; `accuracy` is None for the squared loss, `iterations` None for explicit networks."""
+    """Means over one epoch; `accuracy` is None for the squared loss.
+
+    `iterations` are those of all solves of a batch together, None for explicit networks.
+    """
 
     epoch: int
     loss: float

@@ -13,6 +13,7 @@ from notsodeep.checks import InputError, NotConvergedError
 from notsodeep.nn.cell_map import Division, State, check_state, zeros
 from notsodeep.nn.fixed_point import SolveReport
 from notsodeep.nn.implicit import full_precision, refuse_export
+from notsodeep.nn.initialization import widened
 from notsodeep.nn.options import solve_options
 from notsodeep.nn.settling import evaluated, settle
 
@@ -30,7 +31,8 @@ class Equilibrium(nn.Module):
         A module or a function ``f(z, x, *extra, **named)`` that returns the next state. The state is one tensor of any
         shape, or a tuple of tensors, batch first. f may use parameters that it does not own: gradients reach them too.
     state_shape : tuple of int, or tuple of such tuples
-        The shape of one sample's state; needed if it differs from that of x and `z0` is not passed.
+        The shape of one sample's state; needed if it differs from that of x and `z0` is not passed. With it, x may be
+        integers or several tensors; the state has the precision of the first real one, or else of f.
     solver : {"anderson", "picard", "broyden", "newton"}
         ``newton`` needs an f that can be differentiated twice.
     tol : float
@@ -130,7 +132,7 @@ class Equilibrium(nn.Module):
         first = start if isinstance(start, Tensor) else start[0]
         f, arguments = (_by_name(self.f), (named, x, *extra)) if named else (self.f, (x, *extra))
         if not first.is_meta and torch.is_autocast_enabled(first.device.type):
-            start, arguments = tree.tree_map(_widened, (start, arguments))
+            start, arguments = tree.tree_map(widened, (start, arguments))
         if first.is_meta or len(first) == 0:
             self.last_solve = None
             with full_precision(first):
@@ -145,11 +147,16 @@ class Equilibrium(nn.Module):
         return state
 
     def _start(self, x: Any) -> State:
-        if not isinstance(x, Tensor) or not x.is_floating_point() or x.ndim == 0:
-            raise InputError("x is no tensor of real numbers, batch first: pass z0, the state to begin from")
         if self.state_shape is None:
+            if not isinstance(x, Tensor) or not x.is_floating_point() or x.ndim == 0:
+                raise InputError("x is no tensor of real numbers, batch first: pass z0, the state to begin from")
             return torch.zeros_like(x)
-        return zeros(self.state_shape, x.shape[0], x.dtype, x.device)
+        tensors = [leaf for leaf in tree.tree_leaves(x) if isinstance(leaf, Tensor) and leaf.ndim]
+        if not tensors:
+            raise InputError("x holds no tensor with the batch first: pass z0, the state to begin from")
+        real = [one.dtype for one in (*tensors, *self.parameters()) if one.is_floating_point()]
+        dtype = real[0] if real else torch.get_default_dtype()
+        return zeros(self.state_shape, len(tensors[0]), dtype, tensors[0].device)
 
     def extra_repr(self) -> str:
         name = "" if isinstance(self.f, nn.Module) else f"{getattr(self.f, '__name__', 'f')}, "
@@ -160,8 +167,3 @@ class Equilibrium(nn.Module):
 def _by_name(f: Callable[..., Any]) -> Callable[..., Any]:
     """f with its named arguments as one dictionary, the first of all."""
     return lambda z, named, *arguments: f(z, *arguments, **named)
-
-
-def _widened(leaf: Any) -> Any:
-    half = isinstance(leaf, Tensor) and leaf.dtype in (torch.float16, torch.bfloat16)
-    return leaf.float() if half else leaf

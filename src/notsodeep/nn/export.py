@@ -22,7 +22,7 @@ from notsodeep.models import DEQ, Explicit
 from notsodeep.nn.layers import CellLayer
 from notsodeep.nn.networks import DEQNet, ExplicitNet
 from notsodeep.nn.observation import unwrapped
-from notsodeep.nn.sequential import described_layers, layers_from
+from notsodeep.nn.sequential import altered, described_layers, layers_from
 from notsodeep.reading import affordable, json_text, opened
 
 __all__ = ["load", "save"]
@@ -61,7 +61,9 @@ def save(net: DEQNet | ExplicitNet | torch.nn.Sequential, path: str | Path, *, n
     if isinstance(net, torch.nn.Sequential):
         layers = described_layers(net)
         if layers is None:
-            raise InputError(f"net={net} holds layers that load cannot rebuild; write net.state_dict() by safetensors")
+            raise InputError(
+                f"net={type(net).__name__} holds layers that load cannot rebuild; write net.state_dict() by safetensors"
+            )
         dtype = str(next(net.parameters()).dtype).removeprefix("torch.")
         return files.write(path, packed(net.state_dict(), _SEQUENTIAL, {"layers": layers, "dtype": dtype}), new=new)
     return files.write(path, packed(net.state_dict(), _FORMAT, describe(net)), new=new)
@@ -69,7 +71,12 @@ def save(net: DEQNet | ExplicitNet | torch.nn.Sequential, path: str | Path, *, n
 
 def _require_readable(net: Any) -> None:
     """Refuse weights that :func:`load` could not read."""
-    for name, value in net.state_dict().items() if isinstance(net, torch.nn.Module) else ():
+    if not isinstance(net, DEQNet | ExplicitNet | torch.nn.Sequential):
+        raise InputError(f"net={type(net).__name__} must be a DEQNet, an ExplicitNet or an nn.Sequential")
+    weights = net.state_dict()
+    for name, value in weights.items():
+        if not isinstance(value, torch.Tensor):
+            raise InputError(f"{name} is a {type(value).__name__}; save the network as it was before quantisation")
         if ".parametrizations." in f".{name}":
             raise InputError(
                 f"{name} is parametrised; call torch.nn.utils.parametrize.remove_parametrizations before saving"
@@ -78,6 +85,16 @@ def _require_readable(net: Any) -> None:
             raise InputError(f"{name} is {value.dtype}, which load does not read; save net.float()")
         if not finite(value):
             raise InputError(f"{name} holds NaN or infinite values, which load refuses")
+    kinds = sorted({str(value.dtype) for value in weights.values() if value.is_floating_point()})
+    if len(kinds) != 1:
+        found = f"weights in {' and '.join(kinds)}" if kinds else "no weights"
+        raise InputError(f"net has {found}; load reads networks of one precision")
+    own = next((kind for kind in (DEQNet, ExplicitNet) if isinstance(net, kind)), torch.nn.Sequential)
+    if type(net).forward is not own.forward or any(altered(one) for one in net.modules()):
+        raise InputError(
+            f"net={type(net).__name__} has hooks or a forward of its own, which load would lose; remove them first "
+            "(torch.nn.utils.remove_weight_norm, prune.remove)"
+        )
 
 
 def load(path: str | Path) -> DEQNet | ExplicitNet | torch.nn.Sequential:

@@ -109,7 +109,7 @@ class _Implicit(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        refuse_second_derivatives()
+        refuse_other_derivatives(gradient)
         weight, state, point = ctx.saved_tensors
         to_weight, to_drive = ctx.needs_input_grad[:2]
         with full_precision(weight):
@@ -121,8 +121,13 @@ class _Implicit(torch.autograd.Function):
         return grad_weight, solution.state if to_drive else None, None, None, None, None, None
 
 
-def refuse_second_derivatives() -> None:
-    """Raise inside a backward pass that is itself to be differentiated."""
+def refuse_other_derivatives(gradient: Tensor) -> None:
+    """Raise inside a backward pass that is itself to be differentiated, or that has several gradients at once."""
+    if torch._C._functorch.is_legacy_batchedtensor(gradient):
+        raise NotImplementedError(
+            "the implicit backward pass takes one gradient at a time: leave out is_grads_batched=True and "
+            'vectorize=True, use torch.func.jacrev, or build the network with backward="unrolled"'
+        )
     if torch.is_grad_enabled():
         raise NotImplementedError(
             "second derivatives through the implicit backward pass are not supported: "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import torch
@@ -13,6 +14,8 @@ from torch import Tensor
 from notsodeep.checks import InputError, choice
 
 __all__ = ["INITIALIZATIONS", "spectral_norm", "standard_entries"]
+
+_HALF = (torch.float16, torch.bfloat16)
 
 
 def _gaussian(weight: Tensor, generator: torch.Generator) -> Tensor:
@@ -53,8 +56,9 @@ def check_dtype(dtype: torch.dtype | None) -> torch.dtype:
 def check_input(x: object, features: int, like: Tensor, *, rows_only: bool = True) -> Tensor:
     """Return `x` if it is a finite (batch, features) tensor of the network's dtype and device.
 
-    Without `rows_only` any (…, features) will do, an empty batch too. Values are not looked at where there are none:
-    while a graph is traced, inside ``torch.func``, and on the meta device.
+    Under autocast half precision, which the layers in front may give, becomes the network's. Without `rows_only` any
+    (…, features) will do, an empty batch too. Values are not looked at where there are none: while a graph is traced,
+    inside ``torch.func``, and on the meta device.
     """
     if not isinstance(x, Tensor):
         raise InputError(f"x is a {type(x).__name__}; pass a torch.Tensor, e.g. torch.as_tensor(x)")
@@ -62,6 +66,8 @@ def check_input(x: object, features: int, like: Tensor, *, rows_only: bool = Tru
         raise InputError(f"x has shape {tuple(x.shape)} but the network takes (batch, {features})")
     if rows_only and x.shape[0] == 0:
         raise InputError(f"x is empty (shape {tuple(x.shape)}); pass at least one sample")
+    if x.dtype in _HALF and not x.is_meta and torch.is_autocast_enabled(x.device.type):
+        x = x.to(like.dtype)
     if x.dtype != like.dtype or x.device != like.device:
         fix = f"x.to(device={str(like.device)!r}, dtype={like.dtype})"
         raise InputError(f"x is {x.dtype} on {x.device} but the network is {like.dtype} on {like.device}; use {fix}")
@@ -71,6 +77,11 @@ def check_input(x: object, features: int, like: Tensor, *, rows_only: bool = Tru
         bad = int((~x.isfinite()).sum())
         raise InputError(f"x holds {bad} NaN or infinite values; remove or impute them")
     return x
+
+
+def widened(x: Any) -> Any:
+    """Half precision as float32; everything else as it is."""
+    return x.float() if isinstance(x, Tensor) and x.dtype in _HALF else x
 
 
 def symbolic(x: Tensor) -> bool:

@@ -244,7 +244,7 @@ class DEQNet(nn.Module):
     def equilibrium(self, x: Tensor, start: Tensor | None = None) -> Tensor:
         """z*, (…, width); `start` is a state to begin from, e.g. that of a nearby input (not when unrolling)."""
         refuse_export()
-        check_input(x, self.in_features, self.readout, rows_only=False)
+        x = check_input(x, self.in_features, self.readout, rows_only=False)
         if x.ndim != 2:  # as nn.Linear: any leading dimensions
             rows = None if start is None else start.reshape(-1, self.width)
             return self.equilibrium(x.reshape(-1, self.in_features), rows).reshape(*x.shape[:-1], self.width)

@@ -14,7 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from notsodeep.checks import InputError
 
-__all__ = ["dense", "evaluating", "module_inputs", "module_outputs", "multiplied", "unwrapped"]
+__all__ = ["dense", "evaluating", "module_inputs", "module_outputs", "multiplied", "reached", "unwrapped"]
 
 _PRODUCTS = {  # the positions of the two factors
     torch.ops.aten.mm.default: (0, 1),
@@ -85,6 +85,21 @@ def module_outputs(module: Any, X: Tensor, batch: int | None = None) -> Tensor:
     rows = [X] if batch is None else X.split(batch)
     with evaluating(module):
         return torch.cat([_first(module(part), len(part)) for part in rows])
+
+
+@torch.no_grad()
+def reached(module: Any, part: torch.nn.Module, X: Tensor) -> Tensor | None:
+    """What a part of the module was called on last, while the module was called on X; None if it was not."""
+    seen: list[Tensor] = []
+    hook = part.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
+    # compiled parts take no notice of new hooks
+    eager = torch.compiler.set_stance("force_eager") if "torch._dynamo" in sys.modules else nullcontext()
+    try:
+        with eager:
+            module_outputs(module, X)
+    finally:
+        hook.remove()
+    return seen[-1] if seen else None
 
 
 def _first(outputs: Any, rows: int) -> Tensor:

@@ -19,6 +19,7 @@ from notsodeep.extras import need
 from notsodeep.kernels.parabolas import LAST, MIDDLE, PER_UNIT, parabolas
 from notsodeep.nn.activations import bends, require_registered
 from notsodeep.nn.networks import ExplicitNet
+from notsodeep.nn.observation import unwrapped
 
 __all__ = ["export_onnx"]
 
@@ -56,20 +57,24 @@ def export_onnx(
         raise InputError(f"opset={opset} is not supported; use {_OPSETS[0]} to {_OPSETS[1]}")
     element = choice(str(dtype).removeprefix("torch."), _ELEMENTS, "dtype")
     graph = Graph(element)
+    net = unwrapped(net)
+    if not isinstance(net, ExplicitNet | nn.Sequential):
+        raise InputError(
+            f"net={type(net).__name__} must be an ExplicitNet or an nn.Sequential; nn.replace and nn.match_module make "
+            "one from a DEQ"
+        )
+    for name, weight in net.named_parameters():
+        if weight.dtype in (torch.float16, torch.bfloat16):
+            raise InputError(f"{name} is {weight.dtype}, in which no graph is written; export net.float()")
     if isinstance(net, ExplicitNet):
         sample, rank = [net.in_features], 2
         graph.explicit(net)
-    elif isinstance(net, nn.Sequential):
+    else:
         first = next((one for one in net.modules() if isinstance(one, nn.Linear)), None)
         if shape is None and (first is None or isinstance(net[0], nn.Flatten)):
             raise InputError("shape is missing: pass the shape of one sample, e.g. shape=(1, 28, 28)")
         sample = list(shape) if shape is not None else [first.in_features]  # type: ignore[union-attr]
         rank = graph.sequential(net, sample)
-    else:
-        raise InputError(
-            f"net={type(net).__name__} must be an ExplicitNet or an nn.Sequential; nn.replace and nn.match_module make "
-            "one from a DEQ"
-        )
     onnx = need("onnx")
     helper, kind = onnx.helper, _ELEMENTS[element]
     inputs = [helper.make_tensor_value_info("x", kind, ["batch", *sample])]

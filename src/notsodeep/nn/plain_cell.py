@@ -17,9 +17,9 @@ from notsodeep.activations import Activation, activation
 from notsodeep.checks import InputError
 from notsodeep.models import DEQ
 from notsodeep.nn.networks import DEQNet
-from notsodeep.nn.observation import evaluating, multiplied
+from notsodeep.nn.observation import evaluating, multiplied, reached
 
-__all__ = ["FORM", "PlainCell", "as_activation", "plain_cell"]
+__all__ = ["FORM", "PlainCell", "as_activation", "deq_nets", "plain_cell"]
 
 FORM = "h = φ(W h + U x + b)"
 _HINT = f"match_module takes cells {FORM} with matrices W (m×m), U (m×p); nn.replace(module, X) takes any module"
@@ -34,6 +34,7 @@ class PlainCell:
     b: Tensor | None  # (m,)
     phi: Activation
     seen: Tensor | None = None
+    net: DEQNet | None = None  # the network that holds them, in other units
 
     @property
     def width(self) -> int:
@@ -53,7 +54,10 @@ class PlainCell:
     def check_inputs(self, X: Tensor) -> None:
         """Raise `InputError` unless samples have as many numbers as U takes."""
         if X[0].numel() != self.inputs:
-            raise InputError(f"X has shape {tuple(X.shape)} but the module takes (batch, {self.inputs})")
+            raise InputError(
+                f"X has {X[0].numel()} numbers a sample but U of the cell takes {self.inputs}; pass the cell "
+                f"alone, with its own inputs ({_HINT})"
+            )
 
     def network(self, readout: Tensor | None = None, **options: Any) -> DEQNet:
         """A DEQNet with these weights; its readout is random when None."""
@@ -76,29 +80,37 @@ class PlainCell:
         return net.phi(h @ self.W.t() + net.drive(X))
 
     @torch.no_grad()
-    def observed(self, module: Any, X: Tensor) -> tuple[Tensor, float]:
-        """The module's own state at X, (n, m), and ‖φ(W h + U x + b) − h‖/‖h‖ there.
+    def residual(self, h: Tensor, X: Tensor) -> float:
+        """‖φ(W h + U x + b) − h‖/‖h‖; inf when it is no number."""
+        size = float(torch.linalg.vector_norm(h))
+        gap = float(torch.linalg.vector_norm(self.image(h, X) - h))
+        relative = 0.0 if gap == 0 else gap / size if size else math.inf
+        return relative if math.isfinite(relative) else math.inf
 
-        A module that never multiplies a state by W has an unknown state: then that of the equation and inf.
+    @torch.no_grad()
+    def state(self, module: Any, X: Tensor) -> Tensor | None:
+        """The module's own state h, (n, m), when it is called on X; None where no whole batch is multiplied by W."""
+        if self.net is not None:
+            x = X.flatten(1) if module is self.net else reached(module, self.net, X)
+            if x is None or x.shape != (len(X), self.inputs):
+                return None
+            with evaluating(self.net):
+                return math.sqrt(self.width) * self.net.equilibrium(x.to(self.W.dtype))
+        found = None if self.seen is None else multiplied(module, X, self.seen)[1]
+        return None if found is None else found.to(self.W.dtype)
+
+    @torch.no_grad()
+    def observed(self, module: Any, X: Tensor) -> tuple[Tensor, float]:
+        """The module's own state at X, (n, m), and the residual of the equation there.
+
+        A module whose state is not seen: then the state of the equation and inf. The state of a mapping is solved for.
         """
         rows = X.flatten(1).to(self.W.dtype)
-        known = True
-        if isinstance(module, DEQNet):
-            with evaluating(module):
-                h = math.sqrt(self.width) * module.equilibrium(rows)
-        elif callable(module):
-            found = None if self.seen is None else multiplied(module, X, self.seen)[1]
-            known = found is not None
-            h = self._solved(rows) if found is None else found.to(rows.dtype)
-        else:
-            h = self._solved(rows)
-        size = float(torch.linalg.vector_norm(h))
-        gap = float(torch.linalg.vector_norm(self.image(h, rows) - h))
-        relative = 0.0 if gap == 0 else gap / size if size else math.inf
-        return h, relative if known and math.isfinite(relative) else math.inf
-
-    def _solved(self, rows: Tensor) -> Tensor:
-        return math.sqrt(self.width) * self.network(max_iter=1000).equilibrium(rows)
+        h = self.state(module, X) if callable(module) else None
+        if h is not None:
+            return h, self.residual(h, rows)
+        h = math.sqrt(self.width) * self.network(max_iter=1000).equilibrium(rows)
+        return h, math.inf if callable(module) else self.residual(h, rows)
 
 
 def plain_cell(
@@ -109,14 +121,26 @@ def plain_cell(
     phi: str | Activation | Callable[[Any], Any] | None = None,
 ) -> PlainCell:
     """Find W, U, b and φ in a module, one of its submodules, or a mapping; those that are given come first."""
-    if isinstance(module, DEQNet):
+    nets = deq_nets(module)
+    if nets:
         if any(one is not None for one in (weight, input_weight, bias, phi)):
             raise InputError(
                 "weight=, input_weight=, bias= and activation= are for other modules; a DEQNet has its own"
             )
-        effective = module.effective_weights()
-        return PlainCell(effective.W, effective.U, effective.b, module.deq.activation)
-    owner = next((one for one in _owners(module) if _find(one, _W) is not None and _find(one, _U) is not None), module)
+        if len(nets) > 1:
+            raise InputError(f"the module holds {len(nets)} DEQNets, so it is no single cell; {_HINT}")
+        net = nets[0]
+        if not isinstance(net.cell, DEQ):
+            raise InputError(f"the cell {net.cell} has layers of its own, so it is no single cell; {_HINT}")
+        effective = net.effective_weights()
+        return PlainCell(effective.W, effective.U, effective.b, net.cell.activation, net=net)
+    owners = [
+        (one, _find(one, _W)) for one in _owners(module) if _find(one, _W) is not None and _find(one, _U) is not None
+    ]
+    cells = len({id(held) for _, held in owners})  # a wrapper may show the weights of its cell
+    if cells > 1 and (weight is None or input_weight is None):
+        raise InputError(f"the module holds {cells} cells; {_HINT}")
+    owner = owners[0][0] if owners else module
     recurrent = _find(owner, _W) if weight is None else weight
     drive = _find(owner, _U) if input_weight is None else input_weight
     W, U = _matrix(recurrent, "W", "weight"), _matrix(drive, "U", "input_weight")
@@ -144,6 +168,11 @@ def plain_cell(
         as_activation(given),
         seen if isinstance(seen, Tensor) else None,
     )
+
+
+def deq_nets(module: Any) -> list[DEQNet]:
+    """The module, if it is a DEQNet, and those inside it."""
+    return [one for one in module.modules() if isinstance(one, DEQNet)] if isinstance(module, torch.nn.Module) else []
 
 
 _W, _U = ("W", "weight", "recurrent"), ("U", "input_weight", "input")

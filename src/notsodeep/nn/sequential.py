@@ -21,7 +21,7 @@ from notsodeep.checks import InputError, choice, count
 from notsodeep.kernels.parabolas import LAST, MIDDLE, PER_UNIT, parabolas
 from notsodeep.nn.activations import require_registered
 
-__all__ = ["Folded", "described_layers", "folded", "layers_from", "plain_sequential", "traced"]
+__all__ = ["Folded", "altered", "described_layers", "folded", "layers_from", "plain_sequential", "traced"]
 
 _MODULES: dict[str, Callable[[], nn.Module]] = {
     "tanh": nn.Tanh, "sigmoid": nn.Sigmoid, "softplus": nn.Softplus, "swish": nn.SiLU, "gelu": nn.GELU,
@@ -90,7 +90,7 @@ def _piecewise(shape: PiecewiseLinear, width: int, dtype: torch.dtype) -> Folded
         unit, weights = nn.LeakyReLU(left / right), (bends / (1 - left / right)).tolist()
     elif left:  # a straight line is the difference of two relus
         signs, places, weights = [1.0, -1.0, *signs], [0.0, 0.0, *kinks], [left, -left, *weights]
-    inside, outside = nn.Linear(1, len(signs), dtype=dtype), nn.Linear(len(signs), 1, dtype=dtype)
+    inside, outside = _linear(1, len(signs), dtype), _linear(len(signs), 1, dtype)
     with torch.no_grad():
         inside.weight.copy_(torch.tensor(signs, dtype=dtype)[:, None])
         inside.bias.copy_(-torch.tensor([s * c for s, c in zip(signs, places, strict=True)], dtype=dtype))
@@ -99,6 +99,11 @@ def _piecewise(shape: PiecewiseLinear, width: int, dtype: torch.dtype) -> Folded
         zero = float(outside(unit(inside(torch.zeros(1, 1, dtype=dtype)))))
     modules = (nn.Unflatten(-1, (width, 1)), inside, unit, outside, nn.Flatten(-2))
     return Folded(modules, constant=-zero)
+
+
+def _linear(inputs: int, outputs: int, dtype: torch.dtype, device: torch.device | str = "cpu") -> nn.Linear:
+    """A layer whose weights are to be filled in; draws no random numbers."""
+    return torch.nn.utils.skip_init(nn.Linear, inputs, outputs, dtype=dtype, device=device)
 
 
 class _Elementwise(nn.Module):
@@ -161,7 +166,7 @@ def plain_sequential(net: Any) -> nn.Sequential:
         phi = None if last else folded(explicit.activations[k], weight.shape[0], dtype)
         own = None if last else net.offset(k)
         before, offset = (1.0, 0.0) if phi is None else (phi.before, phi.offset)
-        layer = nn.Linear(weight.shape[1], weight.shape[0], dtype=dtype, device=weight.device)
+        layer = _linear(weight.shape[1], weight.shape[0], dtype, weight.device)
         layer.weight.copy_(before * factor * weight)
         layer.bias.copy_(before * (constant * weight.sum(1) + (0.0 if own is None else own)) + offset)
         layers.append(layer)
@@ -197,20 +202,30 @@ _MOST_LAYERS, _MOST_DIMENSIONS = 1000, 8  # of a description
 
 def described_layers(net: nn.Sequential) -> list[dict[str, Any]] | None:
     """The layers as JSON, or None where one of them cannot be rebuilt from numbers."""
+    if type(net) is not nn.Sequential or any(altered(one) for one in net.modules()):
+        return None
     found = []
     for layer in net:
         name = type(layer).__name__
-        if (
-            name not in _KNOWN
-            or type(layer) is not _KNOWN[name][0]
-            or torch.nn.utils.parametrize.is_parametrized(layer)
-        ):
+        if name not in _KNOWN or type(layer) is not _KNOWN[name][0]:
             return None
         arguments = {one: getattr(layer, one) for one in _KNOWN[name][1]}
         if "bias" in arguments:
             arguments["bias"] = arguments["bias"] is not None
         found.append({"layer": name, **arguments})
-    return found
+    with torch.device("meta"):
+        rebuilt = layers_from(found, torch.float32)
+    return found if rebuilt.state_dict().keys() == net.state_dict().keys() else None
+
+
+def altered(module: nn.Module) -> bool:
+    """Whether a module computes something else than its class with these weights."""
+    return bool(
+        module._forward_hooks
+        or module._forward_pre_hooks
+        or "forward" in vars(module)
+        or torch.nn.utils.parametrize.is_parametrized(module)
+    )
 
 
 def layers_from(description: Sequence[Mapping[str, Any]], dtype: torch.dtype) -> nn.Sequential:

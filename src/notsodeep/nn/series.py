@@ -1,4 +1,4 @@
-"""Hermite series on tensors: in float64 the function itself, in float32 its parabolas."""
+"""Hermite series on tensors: in float64 the function itself, in float32 and half precision its parabolas."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch import Tensor
 
 from notsodeep.hermite import HermiteSeries
 from notsodeep.kernels.parabolas import LAST, MIDDLE, PER_UNIT, evaluate, parabolas
-from notsodeep.nn.initialization import symbolic
+from notsodeep.nn.initialization import symbolic, widened
 
 __all__ = ["parabola_table", "series_into", "series_slope", "series_value"]
 
@@ -62,20 +62,19 @@ class _Series(torch.autograd.Function):
 
 def series_value(x: Tensor, shape: HermiteSeries, known: Tensor) -> Tensor:
     """φ₀(x), differentiable; its parabolas where values cannot be asked for, as in a traced graph."""
-    if symbolic(x):
-        return _on_device(x, known)[0]
-    result: Tensor = _Series.apply(x, shape)
-    return result
+    wide = widened(x)
+    result: Tensor = _on_device(wide, known)[0] if symbolic(x) else _Series.apply(wide, shape)
+    return result.to(x.dtype)
 
 
 def series_into(shape: HermiteSeries, x: Tensor, out: Tensor) -> Tensor:
     """φ₀(x) outside of any graph, in `out` (which may be x) if it can be."""
     if x.dtype != torch.float32 or x.device.type != "cpu" or not (x.is_contiguous() and out.is_contiguous()):
-        return _both(x, shape, False)[0]
+        return _both(widened(x), shape, False)[0].to(x.dtype)
     evaluate(x.detach().reshape(-1).numpy(), shape, out.detach().reshape(-1).numpy())
     return out
 
 
 def series_slope(x: Tensor, shape: HermiteSeries) -> Tensor:
     """φ₀'(x)."""
-    return _both(x, shape, True)[1]
+    return _both(widened(x), shape, True)[1].to(x.dtype)

@@ -29,7 +29,7 @@ from notsodeep.nn.fixed_point import (
     solve,
     tell,
 )
-from notsodeep.nn.implicit import full_precision, phantom, refuse_second_derivatives, transformed, unrolled
+from notsodeep.nn.implicit import full_precision, phantom, refuse_other_derivatives, transformed, unrolled
 from notsodeep.nn.options import SolveOptions
 from notsodeep.nn.solvers import stepper
 
@@ -159,7 +159,7 @@ class _Attach(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        refuse_second_derivatives()
+        refuse_other_derivatives(gradient)
         state, *tensors = ctx.saved_tensors
         leaves = list(ctx.cell.leaves)
         for place, tensor in zip(ctx.places, tensors, strict=True):

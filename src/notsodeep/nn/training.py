@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 
 from notsodeep import files
-from notsodeep.checks import count, positive
+from notsodeep.checks import InputError, count, positive
 from notsodeep.nn import checkpoints
 from notsodeep.nn.epochs import Epoch, History
 from notsodeep.nn.projection import Contraction
@@ -56,10 +56,11 @@ def fit(
     net : nn.Module
         A :class:`DEQNet`, an :class:`ExplicitNet`, or any module.
     X : array or Tensor, (n, …), or DataLoader
-        Samples first; images and sequences keep their shapes. A ``DataLoader`` gives pairs (x, y).
+        Samples first; images and sequences keep their shapes. Integers remain integers for a network with an
+        ``nn.Embedding``. A ``DataLoader`` gives pairs (x, y).
     y : array or Tensor, (n, …)
-        Integer labels for ``cross_entropy``, real targets for ``squared``; labels of sequences and images have one
-        label for each place.
+        Integer labels for ``cross_entropy``, −100 where there is none, real targets for ``squared``; labels of
+        sequences and images have one label for each place.
     epochs, batch_size : int
     optimizer : {"adam", "sgd"}, an Optimizer, or a callable that makes one from the parameters
     lr, weight_decay : float, optional
@@ -78,7 +79,9 @@ def fit(
     autocast : torch.dtype, optional
         Compute in this precision where it is safe, e.g. ``torch.bfloat16``; equilibria are solved in full precision.
     contraction : float, optional
-        Keep ‖W‖·L of a DEQ of one layer at most this large, below 1, so that its equilibrium stays unique.
+        Keep ‖W‖·L of all DEQs of one layer at most this large, below 1, so that their equilibria stay unique. They are
+        DEQNets anywhere in the network, or one cell h = φ(W h + U x + b) of your own on rows, whose equation is
+        checked.
     validation : (X, y) or DataLoader, optional
     patience : int, optional
         Stop after this many epochs without a better validation loss. The network ends with the
@@ -87,7 +90,8 @@ def fit(
         Called after every epoch with the :class:`Epoch` and the network; ``True`` ends the training.
     checkpoint : path, optional
         A safetensors file written after every epoch. When it exists, training resumes from it
-        and the result is bit-identical to an uninterrupted run.
+        and the result is bit-identical to an uninterrupted run. Other data is refused: arrays, and a ``DataLoader``
+        of a ``TensorDataset``; nothing is known of what other loaders will give.
     seed : int or Generator
         Order of the samples.
     progress : bool, callable or None
@@ -108,12 +112,16 @@ def fit(
     >>> history.last.loss < 0.1 * history.epochs[0].loss
     True
     """
-    called = [callbacks] if callable(callbacks) else list(callbacks)
+    called = list(callbacks) if isinstance(callbacks, Sequence) else [callbacks]
+    if not all(callable(one) for one in called):
+        raise InputError(f"callbacks={callbacks!r} must be functions of an epoch and the network")
+    if autocast not in (None, torch.float16, torch.bfloat16):
+        raise InputError(f"autocast={autocast!r} must be torch.bfloat16 or torch.float16")
     run = Run(net, X, y, batch_size, optimizer, lr, weight_decay, loss, validation, patience, seed)
     run.scheduled(scheduler, scheduler_per)
     run.clip = None if clip is None else positive(clip, "clip")
     run.accumulate, run.autocast = count(accumulate, "accumulate"), autocast
-    run.contraction = None if contraction is None else Contraction(net, contraction)
+    run.contraction = None if contraction is None else Contraction(net, contraction, run.data.first()[0])
     run.settings |= {"clip": clip, "accumulate": accumulate, "contraction": contraction}
     run.settings |= {"autocast": None if autocast is None else str(autocast)}
     total = count(epochs, "epochs")

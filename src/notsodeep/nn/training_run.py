@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import itertools
 import json
 import math
@@ -16,7 +17,9 @@ from torch import Tensor
 from notsodeep.checks import InputError, NotConvergedError, choice, count, nonnegative, positive, seeded
 from notsodeep.nn.batches import Batches, is_loader, label_places
 from notsodeep.nn.epochs import Epoch, History
+from notsodeep.nn.equilibrium import Equilibrium
 from notsodeep.nn.export import describe
+from notsodeep.nn.networks import DEQNet
 from notsodeep.nn.observation import evaluating
 from notsodeep.nn.projection import Contraction
 
@@ -27,6 +30,7 @@ OPTIMIZERS: dict[str, tuple[type[torch.optim.Optimizer], float]] = {
     "adam": (torch.optim.Adam, 1e-2),
     "sgd": (torch.optim.SGD, 1e-1),
 }
+_IGNORED = -100  # the label of a place without one, as in torch.nn.functional.cross_entropy
 T = TypeVar("T")
 
 
@@ -52,7 +56,7 @@ class Run:
         if example is None:
             raise InputError("net has no parameters to train")
         self.device = example.device
-        self.data = Batches(X, y, example)
+        self.data = Batches(X, y, net)
         self.own_loss = loss if callable(loss) else None
         target = self.data.first()[1]
         usual = "squared" if target.is_floating_point() else "cross_entropy"
@@ -60,12 +64,13 @@ class Run:
         self._prepare(self.data)
         self.validation: Batches | None = None
         if is_loader(validation):
-            self.validation = Batches(validation, None, example, "validation ")
+            self.validation = Batches(validation, None, net, "validation ")
         elif validation is not None:
             if not isinstance(validation, tuple | list) or len(validation) != 2:
                 raise InputError("validation must be a pair (X, y) or a DataLoader")
-            self.validation = Batches(validation[0], validation[1], example, "validation ")
+            self.validation = Batches(validation[0], validation[1], net, "validation ")
             self._prepare(self.validation)
+        self.equilibria = [one for one in net.modules() if isinstance(one, DEQNet | Equilibrium)]
         self.optimizer, named = _optimizer(net, optimizer, lr, weight_decay)
         self.batch_size = count(batch_size, "batch_size")
         self.patience = None if patience is None else count(patience, "patience")
@@ -94,6 +99,10 @@ class Run:
         self.per_step = choice(per, ("epoch", "step"), "scheduler_per") == "step"
         if build is None:
             return
+        if not callable(build):
+            raise InputError(
+                f"scheduler={build!r:.80} must be a function that makes one, e.g. lambda opt: StepLR(opt, 10)"
+            )
         self.scheduler = build(self.optimizer)
         if not hasattr(self.scheduler, "step"):
             raise InputError(f"scheduler={build!r} must make a scheduler from the optimiser, but returned none")
@@ -107,8 +116,8 @@ class Run:
         if self.loss == "cross_entropy":
             if target.is_floating_point():
                 raise InputError(f"{name} must be a vector of integer labels for loss='cross_entropy'")
-            if int(target.min()) < 0:
-                raise InputError(f"{name} holds negative labels; number the classes 0, 1, …")
+            if bool(((target < 0) & (target != _IGNORED)).any()):
+                raise InputError(f"{name} holds negative labels; number the classes 0, 1, …, and {_IGNORED} for none")
             data.y = target.long()
             return
         assert data.X is not None
@@ -150,8 +159,8 @@ class Run:
             return value, 0.0
         if self.loss == "cross_entropy":
             scores, labels = label_places(output.float() if self.autocast else output, y)
-            right = (scores.argmax(1) == labels).sum()
-            return torch.nn.functional.cross_entropy(scores, labels), float(right) * len(y) / len(labels)
+            right, known = float((scores.argmax(1) == labels).sum()), int((labels != _IGNORED).sum())
+            return torch.nn.functional.cross_entropy(scores, labels), right * len(y) / max(known, 1)
         target = _column(y, output).to(output.dtype)
         return torch.nn.functional.mse_loss(output, target), 0.0
 
@@ -165,7 +174,7 @@ class Run:
             (value * (len(y) / samples) if len(group) > 1 else value).backward()
             total += float(value.detach()) * len(y)
             correct += right
-            iterations += getattr(getattr(self.net, "last_solve", None), "iterations", 0)
+            iterations += sum(one.last_solve.iterations for one in self.equilibria if one.last_solve is not None)
         if self.clip is not None:
             torch.nn.utils.clip_grad_norm_(self.net.parameters(), self.clip)
         self.optimizer.step()
@@ -264,6 +273,9 @@ def _optimizer(
     own = given if isinstance(given, torch.optim.Optimizer) else given(net.parameters()) if callable(given) else None
     if not isinstance(own, torch.optim.Optimizer):
         raise InputError(f"optimizer={given!r} must be a name, an Optimizer, or make one from the parameters")
+    closure = inspect.signature(own.step).parameters.get("closure")
+    if closure is not None and closure.default is closure.empty:
+        raise InputError(f"optimizer={type(own).__name__} computes the loss several times a step; fit does it once")
     return own, {"optimizer": type(own).__name__, "lr": [group["lr"] for group in own.param_groups]}
 
 
