@@ -20,8 +20,9 @@ import notsodeep as nsd
 from notsodeep import nn
 from notsodeep.checks import InputError
 from notsodeep.nn.candidates import Candidate, Scale, _steps, fit_readout
-from notsodeep.nn.measurement import calibration_error, closeness
+from notsodeep.nn.measurement import Agreement, calibration_error, closeness, closest, gain
 from notsodeep.nn.plain_cell import plain_cell
+from notsodeep.nn.replacement import _judged
 from notsodeep.nn.sequential import folded
 
 QUICK = {"samples": 3000, "epochs": 4, "max_time_ratio": 10.0}
@@ -300,3 +301,69 @@ def test_values_and_classes_have_their_own_closeness():
     assert (found.agreement, found.accuracy) == (0.5, 0.5)
     found = closeness(outputs, goal, None, False)
     assert found.agreement == pytest.approx(1 - 11 / 0.5)
+    assert gain(closeness(goal, goal, None, False), found) == 1
+
+
+# --- the choice ---------------------------------------------------------------------------
+
+
+def figures(wrong: list[int], kl: float | None, n: int = 1500) -> Agreement:
+    """A made-up network that misses the class of the module in some of n rows."""
+    agrees = torch.ones(n, dtype=torch.float64)
+    agrees[wrong] = 0
+    return Agreement(float(agrees.mean()), 0.0, kl, 0.1, None, None, agrees)
+
+
+def test_differences_within_chance_are_decided_by_kl():
+    """Three rows of 1500 are chance; KL tells. Thirty are not, whatever KL says."""
+    measured = {
+        "1 step": figures([*range(30)], 0.027),
+        "two layers": figures([*range(20, 53)], 0.015),
+        "far": figures([*range(100, 160)], 0.001),
+    }
+    assert closest(["1 step", "two layers"], measured) == "two layers"
+    assert closest(measured, measured) == "two layers"
+    assert closest(["1 step", "far"], measured) == "1 step"
+    values = {"near": figures([0], None), "far": dataclasses.replace(figures([0, 1], None), relative_error=0.2)}
+    assert closest(values, values) == "near"
+
+
+def judged(chosen_on: dict[str, Agreement], measured: dict[str, Agreement], times: dict[str, float]):
+    families = {"1 step": "cell", "slow steps": "cell", "two layers": "plain", "hermite": "designed"}
+    networks = {name: torch.nn.Sequential(torch.nn.Linear(2, 2)) for name in chosen_on}
+    found = [Candidate(name, families[name], net, True) for name, net in networks.items()]
+    columns = {"ms, batch 1": 1.0, "ms, large batch": 1.0, "large batch": 1000, "accuracy": None}
+    table = [{"network": "the module", "family": "module", "agreement": 1.0, "time ratio": 1.0, **columns}] + [
+        {"network": name, "family": families[name], "agreement": one.agreement, "time ratio": times[name], **columns}
+        for name, one in measured.items()
+    ]
+    limits = {"max_time_ratio": 0.125, "min_agreement": 0.97}
+    return _judged(found, networks, table, measured, chosen_on, limits, torch.zeros(3, 2), ["a note"], True, 9, 9)
+
+
+def test_the_best_within_the_time_is_chosen_and_compared_with_the_best_plain_one():
+    """The table of mnist-tanh-1024-0: one step was ahead by chance, two plain layers are closer."""
+    chosen_on = {
+        "1 step": figures([*range(30)], 0.027),
+        "slow steps": figures([0], 0.001),
+        "two layers": figures([*range(20, 53)], 0.015),
+        "hermite": figures([*range(80)], 0.03),
+    }
+    on_test = {
+        name: figures([*range(miss)], 0.0, 10_000) for name, miss in zip(chosen_on, (254, 10, 174, 270), strict=True)
+    }
+    times = {"1 step": 0.07, "slow steps": 0.3, "two layers": 0.12, "hermite": 0.06}
+    r = judged(chosen_on, on_test, times)
+    assert (r.name, r.reached) == ("two layers", True)
+    assert [line.split(":")[0] for line in r.verdict[2:]] == ["The design does not pay here", "a note"]
+    chosen_on["1 step"] = figures([0], 0.002)  # the rows that choose mislead
+    r = judged(chosen_on, on_test, times)
+    assert r.name == "1 step"
+    assert r.verdict[2].startswith("On the held-out rows the plain network “two layers” is closer to the module")
+    assert "(97.46 against 98.26 %" in r.verdict[2]
+    on_test["1 step"] = figures([*range(20)], 0.0, 10_000)
+    assert "is closer to the module than the best plain network of that time, “two layers”" in str(
+        judged(chosen_on, on_test, times).verdict
+    )
+    on_test["1 step"] = figures([*range(20, 190)], 0.0, 10_000)
+    assert "do not differ by more than chance (98.30 against 98.26 %" in judged(chosen_on, on_test, times).verdict[2]

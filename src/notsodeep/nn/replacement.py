@@ -15,12 +15,12 @@ from torch import Tensor, nn
 from notsodeep.checks import InputError, choice, count, positive, real, seeded
 from notsodeep.display import card
 from notsodeep.nn.candidates import Candidate, Scale, candidates, fit_readout
-from notsodeep.nn.measurement import Agreement, closeness, milliseconds
+from notsodeep.nn.measurement import Agreement, closeness, closest, milliseconds
 from notsodeep.nn.networks import DEQNet
 from notsodeep.nn.observation import evaluating, module_inputs, module_outputs, unwrapped
 from notsodeep.nn.plain_cell import PlainCell, plain_cell
 from notsodeep.nn.training import fit
-from notsodeep.nn.verdicts import design_against_plain, limits_text, summary
+from notsodeep.nn.verdicts import chosen_against_plain, design_against_plain, limits_text, summary
 from notsodeep.progress import Progress, reporter
 
 if TYPE_CHECKING:
@@ -164,7 +164,8 @@ def replace(
         Any network from samples to (batch, outputs), a DEQ or not.
     X : array, Tensor or sparse matrix, (n, …)
         Samples as the module takes them. 70 % are learned from, 15 % choose between candidates, 15 % are measured on.
-        Rows that the module was trained on flatter it; `test` may hold others.
+        The choice is the largest agreement and, among networks that differ from it by no more than chance, the least
+        KL. Rows that the module was trained on flatter it; `test` may hold others to measure on.
     y : array, (n,) or (n, k), optional
         Labels or real targets, only to measure accuracy (for real ones, the explained variance).
     test : X or (X, y), optional
@@ -461,19 +462,23 @@ def _judged(
     entry = {row["network"]: row for row in table}
     fast = [one for one in found if entry[one.name]["time ratio"] <= limits["max_time_ratio"]]
 
-    def rank(one: Candidate) -> tuple[float, float]:
-        close = chosen_on[one.name]
-        return close.agreement, -close.relative_error
+    def closest_of(family: str, members: Sequence[Candidate]) -> str | None:
+        names = [one.name for one in members if one.family == family and one.trained]
+        return closest(names, chosen_on) if names else None
 
-    best = max(fast, key=rank) if fast else min(found, key=lambda one: float(entry[one.name]["time ratio"]))
-    row = entry[best.name]
+    best = closest([one.name for one in fast], chosen_on) if fast else min(plain, key=lambda k: entry[k]["time ratio"])
+    row = entry[best]
     reached = bool(fast) and row["agreement"] >= limits["min_agreement"]
     verdict = [summary(row, entry["the module"], tested, classes), limits_text(row, bool(fast), limits)]
-    comparison = design_against_plain(found, rank, measured, classes)
-    verdict += ([comparison] if comparison else []) + list(notes)
+    rival, designed, undesigned = closest_of("plain", fast), closest_of("designed", found), closest_of("plain", found)
+    if rival is not None and row["family"] != "plain" and (best, rival) != (designed, undesigned):
+        verdict.append(chosen_against_plain(best, rival, measured))
+    if designed is not None and undesigned is not None:
+        verdict.append(design_against_plain(designed, undesigned, measured))
+    verdict += notes
     return Replacement(
-        network=plain[best.name],
-        name=best.name,
+        network=plain[best],
+        name=best,
         table=table,
         verdict=tuple(verdict),
         reached=reached,
