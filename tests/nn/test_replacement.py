@@ -20,7 +20,7 @@ import notsodeep as nsd
 from notsodeep import nn
 from notsodeep.checks import InputError
 from notsodeep.nn.candidates import Candidate, Scale, _steps, fit_readout
-from notsodeep.nn.measurement import Agreement, calibration_error, closeness, closest, gain
+from notsodeep.nn.measurement import Agreement, calibration_error, closeness, closest
 from notsodeep.nn.plain_cell import plain_cell
 from notsodeep.nn.replacement import _judged
 from notsodeep.nn.sequential import folded
@@ -301,7 +301,7 @@ def test_values_and_classes_have_their_own_closeness():
     assert (found.agreement, found.accuracy) == (0.5, 0.5)
     found = closeness(outputs, goal, None, False)
     assert found.agreement == pytest.approx(1 - 11 / 0.5)
-    assert gain(closeness(goal, goal, None, False), found) == 1
+    assert found.agrees.tolist() == [-1.0, -10.0]
 
 
 # --- the choice ---------------------------------------------------------------------------
