@@ -195,7 +195,7 @@ def test_limits_that_nothing_reaches_are_named():
     assert not r.reached
     assert "No candidate has a time ratio ≤ 1e-09" in str(r)
     assert r.time_ratio == min(row["time ratio"] for row in r.table)
-    r = nn.replace(net, X, samples=200, epochs=1, max_time_ratio=100, min_agreement=1.01)
+    r = nn.replace(net, X, samples=200, epochs=1, max_time_ratio=100, min_agreement=1.0, task="values")
     assert not r.reached
     assert "Not reached: agreement" in str(r)
 
@@ -252,6 +252,11 @@ def test_images_values_and_other_precisions():
         ({"task": "class"}, "did you mean 'classes'"),
         ({"max_time_ratio": 0}, "max_time_ratio"),
         ({"epochs": 0}, "epochs"),
+        ({"min_agreement": 97}, "min_agreement=97 must be between 0 and 1"),
+        ({"y": np.random.default_rng(0).random((400, 2))}, r"y has shape \(400, 2\) but the module returns 3 outputs"),
+        ({"y": np.random.default_rng(0).random(400)}, r"y has shape \(400,\) but the module returns 3 outputs"),
+        ({"y": np.full(400, 0.5), "task": "classes"}, "a vector of labels"),
+        ({"test": (rows(5), np.full(5, 7))}, "y of test holds labels outside"),
         ({"test": rows(5, 3)}, "test has samples of shape"),
     ],
 )
@@ -259,6 +264,31 @@ def test_bad_input_gets_one_line(change, message):
     arguments = {"module": deep(), "X": rows(), "y": None, **change}
     with pytest.raises(InputError, match=message):
         nn.replace(arguments.pop("module"), arguments.pop("X"), **arguments)
+
+
+def test_whole_numbers_are_classes_and_one_logit_tells_two():
+    X, quick = rows(200), {"samples": 200, "epochs": 1, "max_time_ratio": 100.0}
+    net = deep()
+    y = net(X).argmax(1)
+    r = nn.replace(net, X, y.double()[:, None].numpy(), **quick)
+    assert (r.task, r.table[0]["accuracy"]) == ("classes", 1.0)
+    net = nn.DEQNet(nsd.DEQ("relu", 0.2, 0.8), 12, 48, 1, tol=1e-5)
+    with torch.no_grad():
+        truth = net(X)[:, 0] > 0
+    for labels in (truth, truth.long(), truth.double()):
+        r = nn.replace(net, X, labels, **quick)
+        assert (r.task, r.table[0]["accuracy"]) == ("classes", 1.0)
+        order = torch.randperm(200, generator=torch.Generator().manual_seed(0))[170:]
+        with torch.no_grad():
+            found = r.network(X[order])[:, 0] > 0
+        assert r.chosen["accuracy"] == r.agreement == float((found == truth[order]).double().mean())
+    assert nn.replace(net, X, X[:, 0], **quick).task == "values"
+
+
+def test_the_global_random_state_stays():
+    state = torch.get_rng_state()
+    nn.replace(deep(), rows(60), samples=60, epochs=1)
+    assert torch.equal(torch.get_rng_state(), state)
 
 
 # --- its parts ----------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""How close the outputs of networks are, which is the closest, how well they are calibrated, and how long each takes."""
+"""How close the outputs of networks are, which is closest, how well they are calibrated, and how long each takes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from torch import Tensor
 
 from notsodeep.nn.observation import evaluating
 
-__all__ = ["Agreement", "Time", "calibration_error", "closeness", "closest", "gain", "milliseconds"]
+__all__ = ["Agreement", "Time", "calibration_error", "closeness", "closest", "gain", "logits", "milliseconds"]
 
 _BINS = 15
 _ENOUGH = 1.5  # seconds for the timing of all networks at one batch size
@@ -51,6 +51,11 @@ class Agreement:
     agrees: Tensor
 
 
+def logits(outputs: Tensor) -> Tensor:
+    """(n, k) of k classes; a single output is the logit of class 1 against 0."""
+    return outputs if outputs.shape[1] > 1 else torch.cat([torch.zeros_like(outputs), outputs], dim=1)
+
+
 @torch.no_grad()
 def closeness(outputs: Tensor, goal: Tensor, labels: Tensor | None, classes: bool) -> Agreement:
     """Compare outputs (n, k) with those of the module, and with labels (n,) or real targets."""
@@ -65,6 +70,7 @@ def closeness(outputs: Tensor, goal: Tensor, labels: Tensor | None, classes: boo
             target = labels.double().reshape(len(labels), -1)
             fit = 1 - float((outputs - target).square().sum() / (target - target.mean(0)).square().sum())
         return Agreement(explained, math.nan, None, relative, fit, None, -gap.square().sum(1))
+    outputs, goal = logits(outputs), logits(goal)
     agrees = (outputs.argmax(1) == goal.argmax(1)).double()
     share = float(agrees.mean())
     kl = torch.nn.functional.kl_div(outputs.log_softmax(1), goal.log_softmax(1), log_target=True, reduction="batchmean")

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from notsodeep.checks import InputError, choice, count, positive, real, seeded
 from notsodeep.display import card
 from notsodeep.nn.candidates import Candidate, Scale, candidates, fit_readout
-from notsodeep.nn.measurement import Agreement, closeness, closest, milliseconds
+from notsodeep.nn.measurement import Agreement, closeness, closest, logits, milliseconds
 from notsodeep.nn.networks import DEQNet
 from notsodeep.nn.observation import evaluating, module_inputs, module_outputs, unwrapped
 from notsodeep.nn.plain_cell import PlainCell, plain_cell
@@ -167,16 +167,18 @@ def replace(
         The choice is the largest agreement and, among networks that differ from it by no more than chance, the least
         KL. Rows that the module was trained on flatter it; `test` may hold others to measure on.
     y : array, (n,) or (n, k), optional
-        Labels or real targets, only to measure accuracy (for real ones, the explained variance).
+        Labels 0, 1, … or real targets of the shape of the outputs, only to measure accuracy (for real ones, the
+        explained variance).
     test : X or (X, y), optional
         Rows to measure on instead of a part of X.
     task : {"classes", "values"}, optional
-        Whether the largest output counts or all of them. By default classes where `y` is integer, or where it is
-        missing and there are several outputs.
+        Whether the largest output counts or all of them. By default classes where `y` holds whole numbers, or where it
+        is missing and there are several outputs. A single output is the logit of class 1 if `y` holds only 0 and 1 and
+        some outputs are negative.
     max_time_ratio : float
         Limit on the time relative to the module, the worse of batches of 1 and 1000.
     min_agreement : float
-        Limit on the agreement with the module.
+        Limit on the agreement with the module, between 0 and 1.
     width : int, optional
         Of the candidates; that of the cell when it is recognised, and 256 otherwise.
     samples : int
@@ -207,6 +209,8 @@ def replace(
         "max_time_ratio": positive(max_time_ratio, "max_time_ratio"),
         "min_agreement": real(min_agreement, "min_agreement"),
     }
+    if not 0 <= limits["min_agreement"] <= 1:
+        raise InputError(f"min_agreement={min_agreement:g} must be between 0 and 1, e.g. 0.97")
     if not callable(module):
         raise InputError(f"module={module!r} must be a network that can be called on X")
     count(samples, "samples"), count(epochs, "epochs")
@@ -218,13 +222,16 @@ def replace(
     outputs = module_outputs(module, rows, _CHUNK).float()
     if not bool(outputs.isfinite().all()):
         raise InputError("the module returns NaN or infinite values on X; it cannot be learned")
-    classes = _task(task, outputs, targets) == "classes"
     generator = torch.Generator().manual_seed(seed)
     order = torch.randperm(len(rows), generator=generator)
     parts = [0.7, 0.85] if test is None else [0.85, 1.0]
     learn, choose, rest = torch.tensor_split(order, [round(part * len(rows)) for part in parts])
-    held = _held_out(module, rows, targets, rest, test)
-    with reporter("replacing", progress=progress) as report:
+    tests, answers = _held_out(module, rows, targets, rest, test)
+    classes = _task(task, outputs, answers if targets is None else targets) == "classes"
+    _labels(targets, outputs, classes, "y")
+    held = tests, _labels(answers, outputs, classes, "y" if test is None else "y of test")
+    # fresh layers are drawn from the global generator
+    with torch.random.fork_rng(devices=[]), reporter("replacing", progress=progress) as report:
         report.stage("asking the module")
         flat = rows.flatten(1).float()
         scale = Scale.of(flat[learn])
@@ -260,23 +267,42 @@ def _targets(y: Any, rows: int, name: str) -> Tensor | None:
         raise InputError(f"{name} must hold numbers; number the classes 0, 1, … first") from None
     if target.shape[:1] != (rows,):
         raise InputError(f"{name} has shape {tuple(target.shape)} for {rows} samples")
-    return target
+    return target[:, 0] if target.ndim == 2 and target.shape[1] == 1 else target
 
 
 def _task(task: str | None, outputs: Tensor, targets: Tensor | None) -> str:
+    """What is given; otherwise classes for whole numbers, of a single output for 0 and 1 if it looks like a logit."""
     if task is not None:
-        choice(task, ("classes", "values"), "task")
-    integer = targets is not None and not targets.is_floating_point()
-    several = outputs.shape[1] > 1
-    found = task or ("classes" if several and (integer or targets is None) else "values")
-    if found == "classes" and not several:
-        raise InputError("task='classes' needs a module with several outputs; it has one, use task='values'")
-    if found == "classes" and targets is not None:
-        if not integer or targets.ndim != 1:
-            raise InputError("y must be a vector of integer labels for task='classes'")
-        if int(targets.min()) < 0 or int(targets.max()) >= outputs.shape[1]:
-            raise InputError(f"y holds labels outside 0 … {outputs.shape[1] - 1}, the outputs of the module")
-    return found
+        return choice(task, ("classes", "values"), "task")
+    if targets is None:
+        return "classes" if outputs.shape[1] > 1 else "values"
+    if outputs.shape[1] > 1:
+        vector = targets.ndim == 1 or not targets.is_floating_point()
+        return "classes" if vector and _whole(targets) else "values"
+    binary = targets.ndim == 1 and bool(((targets == 0) | (targets == 1)).all()) and bool((outputs < 0).any())
+    return "classes" if binary else "values"
+
+
+def _whole(targets: Tensor) -> bool:
+    return not targets.is_floating_point() or bool((targets == targets.round()).all())
+
+
+def _labels(targets: Tensor | None, outputs: Tensor, classes: bool, name: str) -> Tensor | None:
+    """The targets as classes, or as numbers of the shape of the outputs."""
+    if targets is None:
+        return None
+    if not classes:
+        if targets.shape[1:] != (outputs.shape[1:] if outputs.shape[1] > 1 else ()):
+            raise InputError(
+                f"{name} has shape {tuple(targets.shape)} but the module returns {outputs.shape[1]} outputs a sample"
+            )
+        return targets
+    if targets.ndim != 1 or not _whole(targets):
+        raise InputError(f"{name} must be a vector of labels 0, 1, … for task='classes'")
+    last = max(outputs.shape[1], 2) - 1  # one logit tells two classes
+    if int(targets.min()) < 0 or int(targets.max()) > last:
+        raise InputError(f"{name} holds labels outside 0 … {last}, the outputs of the module")
+    return targets.long()
 
 
 def _held_out(
@@ -340,9 +366,8 @@ class _Loss:
         value = ((outputs - goal) / self.spread).square().mean()
         if not self.classes:
             return value
-        return value + nn.functional.kl_div(
-            outputs.log_softmax(1), goal.log_softmax(1), log_target=True, reduction="batchmean"
-        )
+        found, true = (logits(one).log_softmax(1) for one in (outputs, goal))
+        return value + nn.functional.kl_div(found, true, log_target=True, reduction="batchmean")
 
 
 def _train(
