@@ -1,7 +1,7 @@
 """Any module in, plain layers out, with figures that are measured again here.
 
-Also covers: nn/candidates.py, nn/measurement.py, nn/observation.py, nn/plain_cell.py, nn/verdicts.py,
-report/replacement.py.
+Also covers: nn/candidates.py, nn/measurement.py, nn/observation.py, nn/plain_cell.py, nn/unrolled.py,
+nn/verdicts.py, report/replacement.py.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from notsodeep.nn.measurement import Agreement, calibration_error, closeness, cl
 from notsodeep.nn.plain_cell import plain_cell
 from notsodeep.nn.replacement import _judged
 from notsodeep.nn.sequential import folded
+from notsodeep.nn.unrolled import unrolled
 
 QUICK = {"samples": 3000, "epochs": 4, "max_time_ratio": 10.0}
 
@@ -106,8 +107,10 @@ def test_the_files_hold_the_network(replaced, tmp_path):
         expected = r.network(x)
     session = ort.InferenceSession(saved.onnx, providers=["CPUExecutionProvider"])
     np.testing.assert_allclose(session.run(None, {"x": x.numpy()})[0], expected.numpy(), atol=1e-5, rtol=1e-5)
-    if "steps" not in r.name:
+    if saved.program is None:
         torch.testing.assert_close(nn.load(saved.weights)(x), expected)
+    else:
+        torch.testing.assert_close(torch.export.load(saved.program).module()(x), expected)
     content = json.loads(saved.table.read_text("utf-8"))
     assert content["table"] == r.table
     page = saved.page.read_text("utf-8")
@@ -151,7 +154,7 @@ def test_times_of_a_busy_machine_are_no_headlines(replaced, spread, shown):
 
     r = replaced[3]
     table = [{**row, "time spread": spread} for row in r.table]
-    page = _page(dataclasses.replace(r, table=table), Path("out"), rebuilt=True)
+    page = _page(dataclasses.replace(r, table=table), Path("out"), {"network.onnx"})
     assert ("faster on one row</" in page) == shown
     assert f"+{100 * spread:.0f} %" in page
 
@@ -169,7 +172,7 @@ def test_names_on_the_page_stay_text(replaced):
     parser = HTMLParser()
     parser.handle_starttag = lambda tag, attributes: seen.append((tag, attributes))
     parser.handle_data = texts.append
-    parser.feed(_page(changed, Path("out") / evil, rebuilt=True))
+    parser.feed(_page(changed, Path("out") / evil, {"network.pt2", "network.onnx"}))
     assert [dict(attributes).get("type") for tag, attributes in seen if tag == "script"] == [
         *("application/json", "text/plain", None)
     ]
@@ -209,12 +212,109 @@ def test_any_module_will_do():
     assert {row["family"] for row in r.table} == {"module", "plain"}
 
 
+class Convolution(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.W, self.U = torch.nn.Conv2d(4, 4, 3, padding=1), torch.nn.Conv2d(1, 4, 3, padding=1)
+
+    def forward(self, z, x):
+        return torch.tanh(0.3 * self.W(z) + self.U(x))
+
+
+class Dense(torch.nn.Module):
+    def __init__(self, spectral=False):
+        super().__init__()
+        self.W, self.U, self.act = torch.nn.Linear(24, 24), torch.nn.Linear(12, 24), torch.nn.Tanh()
+        if spectral:
+            torch.nn.utils.parametrizations.spectral_norm(self.W)
+
+    def forward(self, z, x):
+        return self.act(0.5 * self.W(z) + self.U(x))
+
+
+class Pair(torch.nn.Module):
+    """A state of two tensors."""
+
+    def forward(self, state, x):
+        a, b = state
+        return torch.tanh(0.3 * b + x), torch.tanh(0.3 * a)
+
+
+class First(torch.nn.Module):
+    def forward(self, state):
+        return state[0][:, :3]
+
+
+def cells_of_other_forms():
+    layers = torch.nn.Sequential
+    torch.manual_seed(0)
+    yield (
+        "convolution",
+        layers(nn.Equilibrium(Convolution(), (4, 3, 4)), torch.nn.Flatten(), torch.nn.Linear(48, 3)),
+        (1, 3, 4),
+    )
+    yield "encoder", layers(torch.nn.Linear(7, 12), nn.Equilibrium(Dense(), (24,)), torch.nn.Linear(24, 3)), (7,)
+    yield "spectral norm", layers(nn.Equilibrium(Dense(spectral=True), (24,)), torch.nn.Linear(24, 3)), (12,)
+    yield "function", layers(torch.nn.Linear(7, 3), nn.Equilibrium(lambda z, x: torch.tanh(0.3 * z + x))), (7,)
+    yield "two tensors", layers(nn.Equilibrium(Pair(), ((12,), (12,))), First()), (12,)
+    cell = nsd.DeepDEQ([nsd.Layer("relu", 0.1, 0.0), nsd.Layer("tanh", 0.2, 0.4, normalize="rms")])
+    yield "several layers", nn.DEQNet(cell, 12, 24, 3, tol=1e-5), (12,)
+
+
+@pytest.mark.parametrize(("name", "module", "shape"), [pytest.param(*one, id=one[0]) for one in cells_of_other_forms()])
+def test_steps_of_any_cell_are_candidates(name, module, shape, tmp_path):
+    """One step of Picard after another, written out, and in the files."""
+    X = torch.randn(120, *shape, generator=torch.Generator().manual_seed(1))
+    before = {key: value.clone() for key, value in module.state_dict().items()}
+    r = nn.replace(module, X, samples=200, epochs=1, max_time_ratio=1000.0)
+    assert [row["network"] for row in r.table if row["family"] == "cell"] == [
+        f"{text}{trained}"
+        for trained in ("", ", trained")
+        for text in ("1 step of the cell", "2 steps of the cell", "3 steps of the cell")
+    ]
+    assert max(row["agreement"] for row in r.table if row["family"] == "cell") > 0.9
+    assert all(type(one).__module__.startswith("torch.") for one in r.network.modules())
+    for key, value in module.state_dict().items():
+        assert torch.equal(value, before[key])
+    module(X[:3])  # still in one piece
+    if name == "convolution":
+        plain = unrolled(module, 2, X[:3])
+        deep, x = module[0], X[:9]
+        with torch.no_grad():
+            expected = module[1:](deep.f(deep.f(torch.zeros(9, 4, 3, 4), x), x))
+            torch.testing.assert_close(plain(x), expected)
+        pytest.importorskip("matplotlib"), pytest.importorskip("plotly"), pytest.importorskip("onnx")
+        saved = r.save(tmp_path / "out")
+        assert saved.onnx is None
+        loaded = torch.export.load(saved.program).module()
+        with torch.no_grad():
+            for rows_ in (X, X[:1]):
+                torch.testing.assert_close(loaded(rows_), r.network(rows_))
+        page = saved.page.read_text("utf-8")
+        assert "torch.export.load" in page
+        assert "onnxruntime" not in page
+
+
+def test_what_cannot_be_unrolled_is_said():
+    class Uneven(torch.nn.Module):
+        def forward(self, z, x):
+            return torch.tanh(0.3 * z + x) if float(x.sum()) > 1e9 else torch.tanh(0.2 * z + x)
+
+    X = rows(100)
+    r = nn.replace(torch.nn.Sequential(nn.Equilibrium(Uneven()), torch.nn.Linear(12, 3)), X, samples=100, epochs=1)
+    assert "No steps of the cell were tried: torch.fx cannot trace the module" in str(r)
+    r = nn.replace(lambda x: torch.tanh(x)[:, :3], X, samples=100, epochs=1)
+    assert "no nn.Equilibrium or nn.DEQNet was found" in str(r)
+    encoder = torch.nn.Sequential(torch.nn.Linear(12, 5), torch.nn.Linear(5, 12), deep())
+    assert "has shape" not in str(nn.replace(encoder, X, samples=100, epochs=1))
+
+
 def test_a_deq_that_lost_its_equilibrium_is_not_called_another_cell():
     net = nn.DEQNet(nsd.DEQ("relu", 0.2, 0.8), 12, 48, 3, max_iter=20, on_failure="ignore")
     with torch.no_grad():
         net.recurrent.mul_(8)
     r = nn.replace(net, rows(), **QUICK)
-    assert {row["family"] for row in r.table} == {"module", "plain"}
+    assert {row["family"] for row in r.table} == {"module", "plain", "cell"}
     assert f"its solver does not converge (‖W‖·L = {net.contraction:.3g})" in str(r)
     assert "another cell" not in str(r)
 

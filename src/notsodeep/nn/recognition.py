@@ -303,7 +303,7 @@ def _distances(
 
 
 def _statistics(state: Tensor, rows: Tensor) -> Tensor:
-    """Of K = h·h'/m: the mean diagonal; off it the intercept and slope of K against x·x', and the root mean squared rest."""
+    """Of K = h·h'/m: the mean diagonal; off it the mean, the slope against x·x', and the root mean squared rest."""
     h, x = state.double(), rows.double()
     kernel, products = h @ h.t() / h.shape[1], x @ x.t()
     found = [kernel.diagonal().mean()]

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from notsodeep.checks import InputError, choice, count, positive, real, seeded
 from notsodeep.display import card
-from notsodeep.nn.candidates import Candidate, Scale, candidates, fit_readout
+from notsodeep.nn.candidates import Candidate, Scale, candidates, fit_readout, unrolled_candidates
 from notsodeep.nn.measurement import Agreement, closeness, closest, logits, milliseconds
 from notsodeep.nn.networks import DEQNet
 from notsodeep.nn.observation import evaluating, module_inputs, module_outputs, unwrapped
@@ -84,6 +84,10 @@ class Replacement:
 
     def save(self, directory: str | Path) -> SavedReplacement:
         """Write the network (``network.safetensors``, ``network.onnx``), the table and a page into a directory.
+
+        :func:`load` rebuilds the network from the first. Of steps of a cell, which are generated code, it has the
+        weights alone, and ``network.pt2`` is the program for ``torch.export.load``; where a layer has no ONNX form
+        here, such as a convolution, ``network.onnx`` is left out.
 
         An earlier replacement there is replaced; a directory with any other file is refused. Needs the extra
         ``report``. Returns the paths; ``page`` is that of ``index.html``.
@@ -156,7 +160,8 @@ def replace(
 
     The candidates: networks designed by the theory (where the cell is h = φ(Wh + Ux + b)), trained, or with random
     features and a fitted readout; plain networks of one and two layers of the same width with relu, leaky relu and the
-    cell's own activation; and a few steps of the cell itself.
+    cell's own activation; and a few steps of the cell itself. Of cells of another form inside :class:`Equilibrium` or
+    :class:`DEQNet`, steps are tried where ``torch.fx`` can trace the module.
 
     Parameters
     ----------
@@ -244,11 +249,14 @@ def replace(
         found: list[Candidate] = []
         loss = _Loss(goals.std(), classes)
         everything = list(candidates(cell, scale, tau0, size, outputs.shape[1], seed, notes))
+        if cell is None:
+            everything += unrolled_candidates(unwrapped(module), rows, scale, outputs.shape[1], notes)
         for done, one in enumerate(everything):
             report.stage(one.name)
             fit_readout(one.network, pool, goals, judged)
             if one.trained:
                 _train(one.network, pool, goals, judged, loss, epochs, seed)
+            one.network.eval()
             report(done + 1, len(everything))
             found.append(one)
         chosen_on = {one.name: closeness(one.network(judged[0]).detach(), judged[1], None, classes) for one in found}
@@ -335,11 +343,23 @@ def _mixtures(
 def _recognised(module: Any, rows: Tensor, given: tuple[Any, ...], notes: list[str]) -> PlainCell | None:
     """The cell, if its equation holds at the module's own state."""
     try:
-        cell = plain_cell(module, *given)
-        cell.check_inputs(rows)
+        with evaluating(module):  # spectral norms change their vectors otherwise
+            cell = plain_cell(module, *given)
+        if rows[0].numel() != cell.inputs:
+            notes.append(
+                f"W, U and φ were found, but U takes {cell.inputs} numbers and a sample has {rows[0].numel()}: other "
+                "layers come before the cell. Nothing was designed for it."
+            )
+            return None
         residual = cell.observed(module, rows[:200])[1]
     except InputError as error:
         notes.append(f"The cell was not recognised, so nothing was designed for it ({str(error).split(';')[0]}).")
+        return None
+    if math.isinf(residual):
+        notes.append(
+            "W, U and φ were found, but no state was multiplied by W: it is changed before its use, as by weight or "
+            "spectral norms, or the cell is another. Nothing was designed for it."
+        )
         return None
     if residual > _EQUATION:
         why = (
@@ -412,14 +432,12 @@ def _train(
 
 def _finished(one: Candidate, scale: Scale, rows: Tensor, module: Any) -> nn.Sequential:
     """The network for samples as they are: scaling folded in, images flattened, outputs shaped as the module's."""
-    scale.fold_back(one.first)
-    layers = list(one.network)
-    before = [nn.Flatten(1)] if rows.ndim > 2 else []
+    layers = one.plain(scale, flat=rows.ndim == 2)
     with torch.no_grad(), evaluating(module):
         answer = module(rows[:2])
     answer = answer[0] if isinstance(answer, tuple | list) else answer
     after = [nn.Flatten(0)] if answer.ndim == 1 else []
-    return nn.Sequential(*before, *layers, *after).eval().to(_precision(rows))
+    return nn.Sequential(*layers, *after).eval().to(_precision(rows))
 
 
 @torch.no_grad()
