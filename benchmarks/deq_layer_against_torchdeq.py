@@ -236,11 +236,11 @@ def judged(rows: list[dict[str, Any]]) -> dict[str, Any]:
     return {
         "question": "How long do forward + backward of a DEQ take at residual 1e-5, relative to the fastest solver "
         "of torchdeq?",
-        "target": f"ratio ≤ {MOST}, both at the same tolerance and at equal measured residual (torchdeq loosened), and no "
-        "state returned with a residual above the tolerance",
+        "target": f"ratio ≤ {MOST}, both at the same tolerance and at equal measured residual (torchdeq loosened), and "
+        "no state returned with a residual above the tolerance",
         "rows": rows,
-        "verdict": f"{'met' if max(worst, loose) <= MOST and honest else 'missed'}: worst ratio {worst:.2f} at the same "
-        f"tolerance, {loose:.2f} at equal measured residual ({above} of {len(rows)} above {MOST}), "
+        "verdict": f"{'met' if max(worst, loose) <= MOST and honest else 'missed'}: worst ratio {worst:.2f} at the "
+        f"same tolerance, {loose:.2f} at equal measured residual ({above} of {len(rows)} above {MOST}), "
         f"residuals {'within' if honest else 'above'} the tolerance",
     }
 

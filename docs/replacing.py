@@ -40,9 +40,15 @@ def missed(record: dict[str, Any]) -> float:
     return max(best(record, family, LIMIT) for family in FAMILIES) - 100 * float(returned(record)["agreement"])
 
 
+def _cell(record: dict[str, Any]) -> tuple[str, int]:
+    return record["activation"], record["width"]
+
+
 def ahead(records: Sequence[dict[str, Any]], limit: float) -> list[dict[str, Any]]:
     """The runs in which steps of the cell agree more than designed and plain networks, all within the limit."""
-    return [one for one in records if best(one, "cell", limit) > max(best(one, f, limit) for f in ("designed", "plain"))]
+    return [
+        one for one in records if best(one, "cell", limit) > max(best(one, f, limit) for f in ("designed", "plain"))
+    ]
 
 
 def solved(record: dict[str, Any]) -> bool:
@@ -68,13 +74,14 @@ def table(records: Sequence[dict[str, Any]]) -> str:
         lines.append("| " + " | ".join(cells) + " |")
     gains = [best(one, "designed") - best(one, "plain") for one in runs]
     quick = ahead(runs, LIMIT)
-    kinds = sorted({(one["activation"], one["width"]) for one in runs} - {(one["activation"], one["width"]) for one in quick})
-    never = " and ".join(f"{name}, width {width}" for name, width in kinds)
+    settings = sorted({_cell(one) for one in runs} - {_cell(one) for one in quick})
+    never = " and ".join(f"{name}, width {width}" for name, width in settings)
     lines += [
         "",
         f"In {len(runs)} runs the best designed network agrees {min(gains):+.2f} to {max(gains):+.2f} points more than "
-        f"the best plain one (mean {mean(gains):+.2f}). In {len(ahead(runs, math.inf))} of them steps of the cell agree "
-        f"more than both, whatever time they take; within {LIMIT} of the time of the DEQ, the default limit, in {len(quick)}"
+        f"the best plain one (mean {mean(gains):+.2f}). In {len(ahead(runs, math.inf))} of them steps of the cell "
+        "agree more than both, whatever time they take; "
+        f"within {LIMIT} of the time of the DEQ, the default limit, in {len(quick)}"
         + (f", and never with {never}." if never else "."),
     ]
     losses = [missed(one) for one in records]

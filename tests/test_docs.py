@@ -237,7 +237,13 @@ def test_the_table_of_replaced_networks_is_made_from_the_runs():
     def run(seed: int, designed: float, plain: float, cell: float) -> dict[str, object]:
         families = {"module": 1.0, "designed": designed, "plain": plain, "cell": cell}
         table = [
-            {"network": name, "family": name, "agreement": value, "accuracy": 0.95, "time ratio": 0.1 + (name == "cell")}
+            {
+                "network": name,
+                "family": name,
+                "agreement": value,
+                "accuracy": 0.95,
+                "time ratio": 0.1 + (name == "cell"),
+            }
             for name, value in families.items()
         ]
         table.append({**table[2], "network": "other", "agreement": 0.1})  # the best of a family counts
