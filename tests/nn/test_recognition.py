@@ -322,6 +322,8 @@ def test_what_follows_the_state_is_seen():
             return h
 
     twice = torch.nn.Sequential(Theirs(200, 100), torch.nn.Linear(2, 100), Theirs(200, 100))
+    with torch.no_grad():
+        twice[2].W.weight.copy_(twice[0].W.weight.flip(0))
     for module in (twice, Squared(200, 100)):
         found = nn.match_module(module, X, activation="tanh")
         assert "‖h read − h‖/‖h‖" in [one.name for one in found.assumptions if not one.holds], str(found)
@@ -379,6 +381,19 @@ class HalfCell(Theirs):
         for _ in range(30):
             h = self.act(self.W(h) + self.U(x))
         return self.out(h)
+
+
+@pytest.mark.parametrize(
+    "norm", [torch.nn.utils.parametrizations.weight_norm, torch.nn.utils.parametrizations.spectral_norm]
+)
+def test_weights_that_are_computed_anew_are_seen(norm):
+    module, X = Theirs(200, 100), torch.nn.functional.normalize(gaussian(40, 100))
+    norm(module.W)
+    before = {name: value.clone() for name, value in module.state_dict().items()}
+    found = nn.match_module(module, X)
+    assert found.equation < 1e-5
+    for name, value in module.state_dict().items():
+        assert torch.equal(value, before[name])
 
 
 def test_a_cell_inside_a_module_is_found():

@@ -150,4 +150,9 @@ class _Watch(TorchDispatchMode):
         self.state, self.after = factor.detach().clone(), None
 
     def _is_weight(self, factor: Tensor) -> bool:
-        return factor.numel() == self.weight.numel() and factor.data_ptr() == self.weight.data_ptr()
+        """Whether it is the weight, its transpose, or a copy of either, as weight and spectral norms compute anew."""
+        own = self.weight
+        if factor.numel() != own.numel() or (factor.dtype, factor.device) != (own.dtype, own.device):
+            return False
+        same = factor.reshape(own.shape)
+        return factor.data_ptr() == own.data_ptr() or torch.equal(same, own) or torch.equal(same, own.t())

@@ -24,7 +24,7 @@ from notsodeep.nn.empirical import empirical_kernel
 from notsodeep.nn.epochs import History
 from notsodeep.nn.initialization import spectral_norm
 from notsodeep.nn.networks import DEQNet, ExplicitNet
-from notsodeep.nn.observation import module_inputs, module_outputs, multiplied, unwrapped
+from notsodeep.nn.observation import evaluating, module_inputs, module_outputs, multiplied, unwrapped
 from notsodeep.nn.plain_cell import FORM, PlainCell, plain_cell
 from notsodeep.nn.training import fit
 
@@ -186,7 +186,8 @@ def match_module(
         raise InputError(f"{sorted(options)} belong to distillation; pass distill=<epochs> as well")
     seed = seeded(seed)
     module = unwrapped(module)
-    cell = plain_cell(module, weight, input_weight, bias, activation)
+    with evaluating(module):  # spectral norms change their vectors otherwise
+        cell = plain_cell(module, weight, input_weight, bias, activation)
     X = module_inputs(module, X)
     cell.check_inputs(X)
     rows = X.flatten(1).to(cell.W.dtype)

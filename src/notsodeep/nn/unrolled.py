@@ -38,6 +38,8 @@ def unrolled(module: Any, steps: int, example: Tensor) -> nn.Module:
     except Exception as error:  # whatever foreign code raises when proxies pass through it
         reason = " ".join(str(error).split())[:200]
         raise InputError(f"torch.fx cannot trace the module ({type(error).__name__}: {reason})") from None
+    if not bool(expected.isfinite().all()):
+        raise InputError(f"{steps} steps of the cell return NaN or infinite values")
     if not (torch.allclose(many, expected, atol=1e-4) and torch.allclose(one, expected[:1], rtol=1e-3, atol=1e-3)):
         raise InputError("torch.fx does not trace the module truly: its steps depend on the values or the batch")
     return plain
