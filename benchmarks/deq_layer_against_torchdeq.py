@@ -27,6 +27,7 @@ from notsodeep import nn
 AREA = "nn"
 COSTS = ("ratio",)
 TOL = 1e-5
+MOST = 0.8
 BATCH = 128
 FEATURES = 784
 TORCHDEQ_SOLVERS = ("fixed_point_iter", "anderson", "broyden")
@@ -223,17 +224,23 @@ def run(quick: bool = False) -> dict[str, Any]:
                 "residual torchdeq": residual(problem, states[fastest]),
             }
         )
-    worst = max(row["ratio"] for row in rows)
-    loose = max(row["ratio, loosened"] for row in rows)
+    return judged(rows)
+
+
+def judged(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """The question, the rows and the verdict, of measured rows."""
+    worst, loose = (max(row[name] for row in rows) for name in ("ratio", "ratio, loosened"))
+    above = sum(row["ratio, loosened"] > MOST for row in rows)
     # float32 rounds when the residual is measured again
     honest = all(row["residual"] <= 1.1 * TOL for row in rows)
     return {
         "question": "How long do forward + backward of a DEQ take at residual 1e-5, relative to the fastest solver "
         "of torchdeq?",
-        "target": "ratio ≤ 0.8, and no state returned with a residual above the tolerance",
+        "target": f"ratio ≤ {MOST}, both at the same tolerance and at equal measured residual (torchdeq loosened), and "
+        "no state returned with a residual above the tolerance",
         "rows": rows,
-        "verdict": f"{'met' if worst <= 0.8 and honest else 'missed'}: worst ratio {worst:.2f} "
-        f"({loose:.2f} against torchdeq loosened), "
+        "verdict": f"{'met' if max(worst, loose) <= MOST and honest else 'missed'}: worst ratio {worst:.2f} at the "
+        f"same tolerance, {loose:.2f} at equal measured residual ({above} of {len(rows)} above {MOST}), "
         f"residuals {'within' if honest else 'above'} the tolerance",
     }
 

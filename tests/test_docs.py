@@ -281,15 +281,26 @@ def test_the_table_of_replaced_networks_is_made_from_the_runs():
 
     def run(seed: int, designed: float, plain: float, cell: float) -> dict[str, object]:
         families = {"module": 1.0, "designed": designed, "plain": plain, "cell": cell}
-        table = [{"family": name, "agreement": value, "accuracy": 0.95} for name, value in families.items()]
-        table.append({"family": "plain", "agreement": 0.1, "accuracy": 0.1})  # the best of a family counts
-        found = {"data": "mnist", "activation": "relu", "width": 256, "seed": seed}
+        table = [
+            {
+                "network": name,
+                "family": name,
+                "agreement": value,
+                "accuracy": 0.95,
+                "time ratio": 0.1 + (name == "cell"),
+            }
+            for name, value in families.items()
+        ]
+        table.append({**table[2], "network": "other", "agreement": 0.1})  # the best of a family counts
+        found = {"data": "mnist", "activation": "relu", "width": 256, "seed": seed, "chosen": "plain"}
         return {**found, "table": table, "consistency": {"1": 0.9, "2": 0.94}}
 
     lines = replacing.table([run(0, 0.98, 0.97, 0.99), run(1, 0.96, 0.97, 0.965)]).splitlines()
-    assert lines[2] == "| mnist | relu | 256 | 2 | 95.00 | 97.00 | 97.00 | 97.75 | 94.00 |"
-    assert "-1.00 to +1.00 points" in lines[-1]
-    assert "in 1 of them" in lines[-1]
+    assert lines[2] == "| mnist | relu | 256 | 2 | 95.00 | 97.00 | 97.00 | 97.75 | 94.00 | 97.00 | 10 |"
+    assert "-1.00 to +1.00 points" in lines[4]
+    assert "In 1 of them" in lines[4]
+    assert "in 0, and never with relu, width 256." in lines[4]  # steps of the cell take too long
+    assert "In 1 of 2 another network within the limit agreed more on the test images, by up to 1.00 points" in lines[6]
     unstable = {**run(2, 0.5, 0.9, 0.5), "contraction": 4.28}  # the solver does not converge: nothing was designed
     unstable["table"] = [row for row in unstable["table"] if row["family"] in ("module", "plain")]
     text = replacing.table([run(0, 0.98, 0.97, 0.99), unstable])

@@ -1,7 +1,7 @@
 """Any module in, plain layers out, with figures that are measured again here.
 
-Also covers: nn/candidates.py, nn/measurement.py, nn/observation.py, nn/plain_cell.py, nn/verdicts.py,
-report/replacement.py.
+Also covers: nn/candidates.py, nn/measurement.py, nn/observation.py, nn/plain_cell.py, nn/unrolled.py,
+nn/verdicts.py, report/replacement.py.
 """
 
 from __future__ import annotations
@@ -20,9 +20,11 @@ import notsodeep as nsd
 from notsodeep import nn
 from notsodeep.checks import InputError
 from notsodeep.nn.candidates import Candidate, Scale, _steps, fit_readout
-from notsodeep.nn.measurement import calibration_error, closeness
+from notsodeep.nn.measurement import Agreement, calibration_error, closeness, closest
 from notsodeep.nn.plain_cell import plain_cell
+from notsodeep.nn.replacement import _judged
 from notsodeep.nn.sequential import folded
+from notsodeep.nn.unrolled import unrolled
 
 QUICK = {"samples": 3000, "epochs": 4, "max_time_ratio": 10.0}
 
@@ -105,8 +107,10 @@ def test_the_files_hold_the_network(replaced, tmp_path):
         expected = r.network(x)
     session = ort.InferenceSession(saved.onnx, providers=["CPUExecutionProvider"])
     np.testing.assert_allclose(session.run(None, {"x": x.numpy()})[0], expected.numpy(), atol=1e-5, rtol=1e-5)
-    if "steps" not in r.name:
+    if saved.program is None:
         torch.testing.assert_close(nn.load(saved.weights)(x), expected)
+    else:
+        torch.testing.assert_close(torch.export.load(saved.program).module()(x), expected)
     content = json.loads(saved.table.read_text("utf-8"))
     assert content["table"] == r.table
     page = saved.page.read_text("utf-8")
@@ -150,7 +154,7 @@ def test_times_of_a_busy_machine_are_no_headlines(replaced, spread, shown):
 
     r = replaced[3]
     table = [{**row, "time spread": spread} for row in r.table]
-    page = _page(dataclasses.replace(r, table=table), Path("out"), rebuilt=True)
+    page = _page(dataclasses.replace(r, table=table), Path("out"), {"network.onnx"})
     assert ("faster on one row</" in page) == shown
     assert f"+{100 * spread:.0f} %" in page
 
@@ -168,7 +172,7 @@ def test_names_on_the_page_stay_text(replaced):
     parser = HTMLParser()
     parser.handle_starttag = lambda tag, attributes: seen.append((tag, attributes))
     parser.handle_data = texts.append
-    parser.feed(_page(changed, Path("out") / evil, rebuilt=True))
+    parser.feed(_page(changed, Path("out") / evil, {"network.pt2", "network.onnx"}))
     assert [dict(attributes).get("type") for tag, attributes in seen if tag == "script"] == [
         *("application/json", "text/plain", None)
     ]
@@ -194,7 +198,7 @@ def test_limits_that_nothing_reaches_are_named():
     assert not r.reached
     assert "No candidate has a time ratio ≤ 1e-09" in str(r)
     assert r.time_ratio == min(row["time ratio"] for row in r.table)
-    r = nn.replace(net, X, samples=200, epochs=1, max_time_ratio=100, min_agreement=1.01)
+    r = nn.replace(net, X, samples=200, epochs=1, max_time_ratio=100, min_agreement=1.0, task="values")
     assert not r.reached
     assert "Not reached: agreement" in str(r)
 
@@ -208,12 +212,109 @@ def test_any_module_will_do():
     assert {row["family"] for row in r.table} == {"module", "plain"}
 
 
+class Convolution(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.W, self.U = torch.nn.Conv2d(4, 4, 3, padding=1), torch.nn.Conv2d(1, 4, 3, padding=1)
+
+    def forward(self, z, x):
+        return torch.tanh(0.3 * self.W(z) + self.U(x))
+
+
+class Dense(torch.nn.Module):
+    def __init__(self, spectral=False):
+        super().__init__()
+        self.W, self.U, self.act = torch.nn.Linear(24, 24), torch.nn.Linear(12, 24), torch.nn.Tanh()
+        if spectral:
+            torch.nn.utils.parametrizations.spectral_norm(self.W)
+
+    def forward(self, z, x):
+        return self.act(0.5 * self.W(z) + self.U(x))
+
+
+class Pair(torch.nn.Module):
+    """A state of two tensors."""
+
+    def forward(self, state, x):
+        a, b = state
+        return torch.tanh(0.3 * b + x), torch.tanh(0.3 * a)
+
+
+class First(torch.nn.Module):
+    def forward(self, state):
+        return state[0][:, :3]
+
+
+def cells_of_other_forms():
+    layers = torch.nn.Sequential
+    torch.manual_seed(0)
+    yield (
+        "convolution",
+        layers(nn.Equilibrium(Convolution(), (4, 3, 4)), torch.nn.Flatten(), torch.nn.Linear(48, 3)),
+        (1, 3, 4),
+    )
+    yield "encoder", layers(torch.nn.Linear(7, 12), nn.Equilibrium(Dense(), (24,)), torch.nn.Linear(24, 3)), (7,)
+    yield "spectral norm", layers(nn.Equilibrium(Dense(spectral=True), (24,)), torch.nn.Linear(24, 3)), (12,)
+    yield "function", layers(torch.nn.Linear(7, 3), nn.Equilibrium(lambda z, x: torch.tanh(0.3 * z + x))), (7,)
+    yield "two tensors", layers(nn.Equilibrium(Pair(), ((12,), (12,))), First()), (12,)
+    cell = nsd.DeepDEQ([nsd.Layer("relu", 0.1, 0.0), nsd.Layer("tanh", 0.2, 0.4, normalize="rms")])
+    yield "several layers", nn.DEQNet(cell, 12, 24, 3, tol=1e-5), (12,)
+
+
+@pytest.mark.parametrize(("name", "module", "shape"), [pytest.param(*one, id=one[0]) for one in cells_of_other_forms()])
+def test_steps_of_any_cell_are_candidates(name, module, shape, tmp_path):
+    """One step of Picard after another, written out, and in the files."""
+    X = torch.randn(120, *shape, generator=torch.Generator().manual_seed(1))
+    before = {key: value.clone() for key, value in module.state_dict().items()}
+    r = nn.replace(module, X, samples=200, epochs=1, max_time_ratio=1000.0)
+    assert [row["network"] for row in r.table if row["family"] == "cell"] == [
+        f"{text}{trained}"
+        for trained in ("", ", trained")
+        for text in ("1 step of the cell", "2 steps of the cell", "3 steps of the cell")
+    ]
+    assert max(row["agreement"] for row in r.table if row["family"] == "cell") > 0.9
+    assert all(type(one).__module__.startswith("torch.") for one in r.network.modules())
+    for key, value in module.state_dict().items():
+        assert torch.equal(value, before[key])
+    module(X[:3])  # still in one piece
+    if name == "convolution":
+        plain = unrolled(module, 2, X[:3])
+        deep, x = module[0], X[:9]
+        with torch.no_grad():
+            expected = module[1:](deep.f(deep.f(torch.zeros(9, 4, 3, 4), x), x))
+            torch.testing.assert_close(plain(x), expected)
+        pytest.importorskip("matplotlib"), pytest.importorskip("plotly"), pytest.importorskip("onnx")
+        saved = r.save(tmp_path / "out")
+        assert saved.onnx is None
+        loaded = torch.export.load(saved.program).module()
+        with torch.no_grad():
+            for rows_ in (X, X[:1]):
+                torch.testing.assert_close(loaded(rows_), r.network(rows_))
+        page = saved.page.read_text("utf-8")
+        assert "torch.export.load" in page
+        assert "onnxruntime" not in page
+
+
+def test_what_cannot_be_unrolled_is_said():
+    class Uneven(torch.nn.Module):
+        def forward(self, z, x):
+            return torch.tanh(0.3 * z + x) if float(x.sum()) > 1e9 else torch.tanh(0.2 * z + x)
+
+    X = rows(100)
+    r = nn.replace(torch.nn.Sequential(nn.Equilibrium(Uneven()), torch.nn.Linear(12, 3)), X, samples=100, epochs=1)
+    assert "No steps of the cell were tried: torch.fx cannot trace the module" in str(r)
+    r = nn.replace(lambda x: torch.tanh(x)[:, :3], X, samples=100, epochs=1)
+    assert "no nn.Equilibrium or nn.DEQNet was found" in str(r)
+    encoder = torch.nn.Sequential(torch.nn.Linear(12, 5), torch.nn.Linear(5, 12), deep())
+    assert "has shape" not in str(nn.replace(encoder, X, samples=100, epochs=1))
+
+
 def test_a_deq_that_lost_its_equilibrium_is_not_called_another_cell():
     net = nn.DEQNet(nsd.DEQ("relu", 0.2, 0.8), 12, 48, 3, max_iter=20, on_failure="ignore")
     with torch.no_grad():
         net.recurrent.mul_(8)
     r = nn.replace(net, rows(), **QUICK)
-    assert {row["family"] for row in r.table} == {"module", "plain"}
+    assert {row["family"] for row in r.table} == {"module", "plain", "cell"}
     assert f"its solver does not converge (‖W‖·L = {net.contraction:.3g})" in str(r)
     assert "another cell" not in str(r)
 
@@ -251,6 +352,11 @@ def test_images_values_and_other_precisions():
         ({"task": "class"}, "did you mean 'classes'"),
         ({"max_time_ratio": 0}, "max_time_ratio"),
         ({"epochs": 0}, "epochs"),
+        ({"min_agreement": 97}, "min_agreement=97 must be between 0 and 1"),
+        ({"y": np.random.default_rng(0).random((400, 2))}, r"y has shape \(400, 2\) but the module returns 3 outputs"),
+        ({"y": np.random.default_rng(0).random(400)}, r"y has shape \(400,\) but the module returns 3 outputs"),
+        ({"y": np.full(400, 0.5), "task": "classes"}, "a vector of labels"),
+        ({"test": (rows(5), np.full(5, 7))}, "y of test holds labels outside"),
         ({"test": rows(5, 3)}, "test has samples of shape"),
     ],
 )
@@ -258,6 +364,31 @@ def test_bad_input_gets_one_line(change, message):
     arguments = {"module": deep(), "X": rows(), "y": None, **change}
     with pytest.raises(InputError, match=message):
         nn.replace(arguments.pop("module"), arguments.pop("X"), **arguments)
+
+
+def test_whole_numbers_are_classes_and_one_logit_tells_two():
+    X, quick = rows(200), {"samples": 200, "epochs": 1, "max_time_ratio": 100.0}
+    net = deep()
+    y = net(X).argmax(1)
+    r = nn.replace(net, X, y.double()[:, None].numpy(), **quick)
+    assert (r.task, r.table[0]["accuracy"]) == ("classes", 1.0)
+    net = nn.DEQNet(nsd.DEQ("relu", 0.2, 0.8), 12, 48, 1, tol=1e-5)
+    with torch.no_grad():
+        truth = net(X)[:, 0] > 0
+    for labels in (truth, truth.long(), truth.double()):
+        r = nn.replace(net, X, labels, **quick)
+        assert (r.task, r.table[0]["accuracy"]) == ("classes", 1.0)
+        order = torch.randperm(200, generator=torch.Generator().manual_seed(0))[170:]
+        with torch.no_grad():
+            found = r.network(X[order])[:, 0] > 0
+        assert r.chosen["accuracy"] == r.agreement == float((found == truth[order]).double().mean())
+    assert nn.replace(net, X, X[:, 0], **quick).task == "values"
+
+
+def test_the_global_random_state_stays():
+    state = torch.get_rng_state()
+    nn.replace(deep(), rows(60), samples=60, epochs=1)
+    assert torch.equal(torch.get_rng_state(), state)
 
 
 # --- its parts ----------------------------------------------------------------------------
@@ -300,3 +431,69 @@ def test_values_and_classes_have_their_own_closeness():
     assert (found.agreement, found.accuracy) == (0.5, 0.5)
     found = closeness(outputs, goal, None, False)
     assert found.agreement == pytest.approx(1 - 11 / 0.5)
+    assert found.agrees.tolist() == [-1.0, -10.0]
+
+
+# --- the choice ---------------------------------------------------------------------------
+
+
+def figures(wrong: list[int], kl: float | None, n: int = 1500) -> Agreement:
+    """A made-up network that misses the class of the module in some of n rows."""
+    agrees = torch.ones(n, dtype=torch.float64)
+    agrees[wrong] = 0
+    return Agreement(float(agrees.mean()), 0.0, kl, 0.1, None, None, agrees)
+
+
+def test_differences_within_chance_are_decided_by_kl():
+    """Three rows of 1500 are chance; KL tells. Thirty are not, whatever KL says."""
+    measured = {
+        "1 step": figures([*range(30)], 0.027),
+        "two layers": figures([*range(20, 53)], 0.015),
+        "far": figures([*range(100, 160)], 0.001),
+    }
+    assert closest(["1 step", "two layers"], measured) == "two layers"
+    assert closest(measured, measured) == "two layers"
+    assert closest(["1 step", "far"], measured) == "1 step"
+    values = {"near": figures([0], None), "far": dataclasses.replace(figures([0, 1], None), relative_error=0.2)}
+    assert closest(values, values) == "near"
+
+
+def judged(chosen_on: dict[str, Agreement], measured: dict[str, Agreement], times: dict[str, float]):
+    families = {"1 step": "cell", "slow steps": "cell", "two layers": "plain", "hermite": "designed"}
+    networks = {name: torch.nn.Sequential(torch.nn.Linear(2, 2)) for name in chosen_on}
+    found = [Candidate(name, families[name], net, True) for name, net in networks.items()]
+    columns = {"ms, batch 1": 1.0, "ms, large batch": 1.0, "large batch": 1000, "accuracy": None}
+    table = [{"network": "the module", "family": "module", "agreement": 1.0, "time ratio": 1.0, **columns}] + [
+        {"network": name, "family": families[name], "agreement": one.agreement, "time ratio": times[name], **columns}
+        for name, one in measured.items()
+    ]
+    limits = {"max_time_ratio": 0.125, "min_agreement": 0.97}
+    return _judged(found, networks, table, measured, chosen_on, limits, torch.zeros(3, 2), ["a note"], True, 9, 9)
+
+
+def test_the_best_within_the_time_is_chosen_and_compared_with_the_best_plain_one():
+    """The table of mnist-tanh-1024-0: one step was ahead by chance, two plain layers are closer."""
+    chosen_on = {
+        "1 step": figures([*range(30)], 0.027),
+        "slow steps": figures([0], 0.001),
+        "two layers": figures([*range(20, 53)], 0.015),
+        "hermite": figures([*range(80)], 0.03),
+    }
+    on_test = {
+        name: figures([*range(miss)], 0.0, 10_000) for name, miss in zip(chosen_on, (254, 10, 174, 270), strict=True)
+    }
+    times = {"1 step": 0.07, "slow steps": 0.3, "two layers": 0.12, "hermite": 0.06}
+    r = judged(chosen_on, on_test, times)
+    assert (r.name, r.reached) == ("two layers", True)
+    assert [line.split(":")[0] for line in r.verdict[2:]] == ["The design does not pay here", "a note"]
+    chosen_on["1 step"] = figures([0], 0.002)  # the rows that choose mislead
+    r = judged(chosen_on, on_test, times)
+    assert r.name == "1 step"
+    assert r.verdict[2].startswith("On the held-out rows the plain network “two layers” is closer to the module")
+    assert "(97.46 against 98.26 %" in r.verdict[2]
+    on_test["1 step"] = figures([*range(20)], 0.0, 10_000)
+    assert "is closer to the module than the best plain network of that time, “two layers”" in str(
+        judged(chosen_on, on_test, times).verdict
+    )
+    on_test["1 step"] = figures([*range(20, 190)], 0.0, 10_000)
+    assert "do not differ by more than chance (98.30 against 98.26 %" in judged(chosen_on, on_test, times).verdict[2]

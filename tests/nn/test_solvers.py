@@ -326,6 +326,25 @@ def test_mixing_is_given_up_where_it_does_not_pay(monkeypatch):
     assert counts["one slow direction", "anderson"] < 0.1 * counts["one slow direction", "picard"]
 
 
+@pytest.mark.parametrize("width", [128, 256])
+def test_mixing_is_given_up_later_too(monkeypatch, width):
+    """Where tanh saturates the first mixed steps pay, and near the solution none does."""
+    mixed = []
+    real = torch.linalg.solve_ex
+    monkeypatch.setattr(torch.linalg, "solve_ex", lambda *arguments: mixed.append(1) or real(*arguments))
+    generator = torch.Generator().manual_seed(0)
+    Q = torch.linalg.qr(torch.randn(width, width, generator=generator))[0]
+    x = torch.randn(128, width, generator=generator) / 16
+    counts = {}
+    for solver in ("picard", "anderson"):
+        deep = nn.Equilibrium(lambda z, x: torch.tanh(0.9 * z @ Q.t() + x), solver=solver, tol=1e-5)
+        deep(x)
+        assert deep.last_solve.converged
+        counts[solver] = deep.last_solve.iterations
+    assert counts["anderson"] <= counts["picard"]
+    assert len(mixed) < 0.3 * counts["anderson"]
+
+
 def test_mixing_begins_again_with_an_empty_memory(monkeypatch):
     """Plain steps are as good until one slow direction is left; uninitialised memory is NaN here."""
     monkeypatch.setattr(torch.utils.deterministic, "fill_uninitialized_memory", True)

@@ -1,14 +1,15 @@
 """Networks that might replace a module: designed ones, plain ones of the same size, and a few steps of its own cell.
 
-All are ``torch.nn.Sequential``, end in a linear readout, and take standardised rows x̃ = (x − μ)/s; `Scale.fold_back`
-makes them take x again.
+All are ``torch.nn.Sequential``, end in a linear readout, and take flat standardised rows x̃ = (x − μ)/s;
+`Candidate.plain` makes them take samples x again.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -20,12 +21,14 @@ from notsodeep.models import DEQ, Explicit
 from notsodeep.nn.networks import ExplicitNet
 from notsodeep.nn.plain_cell import PlainCell
 from notsodeep.nn.sequential import folded, plain_sequential, traced
+from notsodeep.nn.unrolled import unrolled
 from notsodeep.one_layer import match_on_sphere
 
-__all__ = ["Candidate", "Scale", "candidates", "fit_readout"]
+__all__ = ["Candidate", "Scale", "candidates", "fit_readout", "unrolled_candidates"]
 
 STEPS = (1, 2, 4)  # of the cell, as they are
 TRAINED_STEPS = (2, 3, 4)
+UNROLLED = (1, 2, 3)  # steps of a cell of any other form, as they are and trained
 _CLOSE = 0.01  # distance of a design on the sphere that needs no more kinks
 _RIDGES = (1e-7, 1e-5, 1e-3)
 
@@ -82,6 +85,43 @@ class Candidate:
         """The layer that takes x̃."""
         return next(one for one in self.network.modules() if isinstance(one, nn.Linear))
 
+    def plain(self, scale: Scale, flat: bool) -> list[nn.Module]:
+        """Its layers for samples as they are, which are rows if `flat`."""
+        if isinstance(self.network[0], Samples):
+            return list(self.network)[1:]
+        scale.fold_back(self.first)
+        return list(self.network) if flat else [nn.Flatten(1), *self.network]
+
+
+class Samples(nn.Module):
+    """x of the module's own shape, from x̃."""
+
+    def __init__(self, scale: Scale, shape: Sequence[int]) -> None:
+        super().__init__()
+        self.scale, self.shape = scale, tuple(shape)
+
+    def forward(self, rows: Tensor) -> Tensor:
+        return (rows * self.scale.spread + self.scale.mean).reshape(-1, *self.shape)
+
+
+def unrolled_candidates(
+    module: Any, samples: Tensor, scale: Scale, outputs: int, notes: list[str]
+) -> Iterator[Candidate]:
+    """The module itself with a few steps in place of its equilibrium, and an affine map of its outputs."""
+    try:
+        for trained in (False, True):
+            for steps in UNROLLED:
+                core = unrolled(module, steps, samples[:3])
+                readout = nn.Linear(outputs, outputs, device=samples.device)
+                layers = nn.Sequential(Samples(scale, samples.shape[1:]), core, readout)
+                yield Candidate(_steps_of_the_cell(steps) + (", trained" if trained else ""), "cell", layers, trained)
+    except InputError as error:
+        notes.append(f"No steps of the cell were tried: {error}.")
+
+
+def _steps_of_the_cell(steps: int) -> str:
+    return "1 step of the cell" if steps == 1 else f"{steps} steps of the cell"
+
 
 def candidates(
     cell: PlainCell | None, scale: Scale, tau0: float, width: int, outputs: int, seed: int, notes: list[str]
@@ -110,8 +150,7 @@ def candidates(
         return
     try:
         for steps in STEPS:
-            text = "1 step" if steps == 1 else f"{steps} steps"
-            yield Candidate(f"{text} of the cell", "cell", _steps(cell, steps, outputs, scale), False)
+            yield Candidate(_steps_of_the_cell(steps), "cell", _steps(cell, steps, outputs, scale), False)
         for steps in TRAINED_STEPS:
             network = _steps(cell, steps, outputs, scale)
             yield Candidate(f"{steps} steps of the cell, trained", "cell", network, True)

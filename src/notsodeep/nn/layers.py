@@ -48,7 +48,7 @@ class CellLayer(nn.Module):
 
     def drive(self, x: Tensor) -> Tensor:
         """d_l, (batch, width)."""
-        drive = x.new_zeros(len(x), self.width)
+        drive = x.new_zeros(x.shape[0], self.width)
         if self.input is not None:
             drive = nn.functional.linear(math.sqrt(self.layer.input) * x, self.input)
         return drive if self.bias is None else drive + math.sqrt(self.layer.bias) * self.bias

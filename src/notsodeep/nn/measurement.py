@@ -1,11 +1,11 @@
-"""How close the outputs of two networks are, how well they are calibrated, and how long each takes."""
+"""How close the outputs of networks are, which is closest, how well they are calibrated, and how long each takes."""
 
 from __future__ import annotations
 
 import math
 import statistics
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -14,11 +14,12 @@ from torch import Tensor
 
 from notsodeep.nn.observation import evaluating
 
-__all__ = ["Agreement", "Time", "calibration_error", "closeness", "milliseconds"]
+__all__ = ["Agreement", "Time", "calibration_error", "closeness", "closest", "gain", "logits", "milliseconds"]
 
 _BINS = 15
 _ENOUGH = 1.5  # seconds for the timing of all networks at one batch size
 _ROUNDS = 30
+_NOISE = 2.0  # standard errors
 
 
 @dataclass(frozen=True)
@@ -38,7 +39,7 @@ class Agreement:
     accuracy, calibration : float or None
         Share of correct labels and expected calibration error, where labels are known.
     agrees : Tensor, (n,)
-        Row by row, for paired comparisons.
+        Row by row, for paired comparisons: 1 or 0 for classes, −‖f̂ − f‖² for real outputs.
     """
 
     agreement: float
@@ -48,6 +49,11 @@ class Agreement:
     accuracy: float | None
     calibration: float | None
     agrees: Tensor
+
+
+def logits(outputs: Tensor) -> Tensor:
+    """(n, k) of k classes; a single output is the logit of class 1 against 0."""
+    return outputs if outputs.shape[1] > 1 else torch.cat([torch.zeros_like(outputs), outputs], dim=1)
 
 
 @torch.no_grad()
@@ -63,7 +69,8 @@ def closeness(outputs: Tensor, goal: Tensor, labels: Tensor | None, classes: boo
         if labels is not None:
             target = labels.double().reshape(len(labels), -1)
             fit = 1 - float((outputs - target).square().sum() / (target - target.mean(0)).square().sum())
-        return Agreement(explained, math.nan, None, relative, fit, None, gap.square().sum(1))
+        return Agreement(explained, math.nan, None, relative, fit, None, -gap.square().sum(1))
+    outputs, goal = logits(outputs), logits(goal)
     agrees = (outputs.argmax(1) == goal.argmax(1)).double()
     share = float(agrees.mean())
     kl = torch.nn.functional.kl_div(outputs.log_softmax(1), goal.log_softmax(1), log_target=True, reduction="batchmean")
@@ -73,6 +80,28 @@ def closeness(outputs: Tensor, goal: Tensor, labels: Tensor | None, classes: boo
         calibration = calibration_error(outputs.softmax(1), labels)
     error = math.sqrt(max(share * (1 - share), 1 / len(agrees)) / len(agrees))
     return Agreement(share, error, float(kl), relative, accuracy, calibration, agrees)
+
+
+def gain(one: Agreement, other: Agreement) -> int:
+    """1 if `one` is closer to the module than `other` by more than chance, −1 if `other` is, 0 otherwise."""
+    difference = one.agrees - other.agrees
+    mean, error = float(difference.mean()), float(difference.std()) / math.sqrt(len(difference))
+    return 0 if abs(mean) <= _NOISE * error else 1 if mean > 0 else -1
+
+
+def closest(names: Iterable[str], measured: Mapping[str, Agreement]) -> str:
+    """The network of the largest agreement; of several that differ by no more than chance, that of the least KL.
+
+    Agreement counts the few rows near a boundary between classes, and is noisy; KL uses all outputs of all rows.
+    """
+
+    def distance(name: str) -> float:
+        one = measured[name]
+        return one.relative_error if one.kl is None else one.kl
+
+    names = list(names)
+    top = max(names, key=lambda name: (measured[name].agreement, -distance(name)))
+    return min((name for name in names if gain(measured[top], measured[name]) <= 0), key=distance)
 
 
 def calibration_error(probabilities: Tensor, labels: Tensor) -> float:

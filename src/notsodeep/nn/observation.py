@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -14,13 +15,24 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from notsodeep.checks import InputError
 
-__all__ = ["dense", "evaluating", "module_inputs", "module_outputs", "multiplied", "reached", "unwrapped"]
+__all__ = ["Products", "dense", "evaluating", "module_inputs", "module_outputs", "multiplied", "reached", "unwrapped"]
 
 _PRODUCTS = {  # the positions of the two factors
     torch.ops.aten.mm.default: (0, 1),
     torch.ops.aten.addmm.default: (1, 2),
     torch.ops.aten.linear.default: (0, 1),
+    torch.ops.aten.bmm.default: (0, 1),
+    torch.ops.aten.mv.default: (0, 1),
 }
+
+
+class Products(NamedTuple):
+    """What a module multiplied on the way to its outputs, where whole batches were multiplied."""
+
+    outputs: Tensor
+    state: Tensor | None  # (n, m), the last factor of the weight
+    moved: float  # ‖last − last but one‖/‖last‖ of these factors; inf if there was one
+    after: Tensor | None  # (n, k), the factor of the last product that follows; None if none does
 
 
 @contextmanager
@@ -112,31 +124,50 @@ def _first(outputs: Any, rows: int) -> Tensor:
 
 
 @torch.no_grad()
-def multiplied(module: Any, X: Tensor, weight: Tensor) -> tuple[Tensor, Tensor | None]:
-    """Outputs at X, and the last state (n, m) that was multiplied by `weight` (m, m) on the way; None if none was."""
+def multiplied(module: Any, X: Tensor, weight: Tensor) -> Products:
+    """Call the module on X and keep what `weight` (m, m) was multiplied by."""
     # compiled parts hide their products; without dynamo, which is slow to import, nothing is compiled
     eager = torch.compiler.set_stance("force_eager") if "torch._dynamo" in sys.modules else nullcontext()
-    with eager, _Products(weight, len(X)) as seen:
+    with eager, _Watch(weight, len(X)) as seen:
         outputs = module_outputs(module, X)
-    return outputs, seen.state
+    return Products(outputs, seen.state, seen.moved, seen.after)
 
 
-class _Products(TorchDispatchMode):
-    """Keeps the other factor of the last product with a weight, if that is a whole batch."""
+class _Watch(TorchDispatchMode):
+    """Keeps the other factor of the products with a weight, and of the last product after them, of whole batches."""
 
     def __init__(self, weight: Tensor, rows: int) -> None:
         super().__init__()
         self.weight, self.rows = weight, rows
         self.state: Tensor | None = None
+        self.after: Tensor | None = None
+        self.moved = math.inf
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func in _PRODUCTS:
             left, right = (args[place] for place in _PRODUCTS[func])
-            if self._is_weight(right) and left.ndim == 2 and len(left) == self.rows:
-                self.state = left.detach().clone()
-            elif self._is_weight(left) and right.ndim == 2 and right.shape[1] == self.rows:
-                self.state = right.detach().t().clone()
+            if self._is_weight(right):
+                self._keep(left.flatten(0, -2))
+            elif self._is_weight(left) and right.ndim > 1:
+                self._keep(right.mT.flatten(0, -2))
+            elif self.state is not None:
+                rows = left.flatten(0, -2)
+                self.after = rows.detach().clone() if len(rows) == self.rows else None
         return func(*args, **(kwargs or {}))
 
+    def _keep(self, factor: Tensor) -> None:
+        if len(factor) != self.rows:
+            return
+        if self.state is not None:
+            size = float(torch.linalg.vector_norm(factor.double()))
+            gap = float(torch.linalg.vector_norm(factor.double() - self.state.double()))
+            self.moved = gap / size if size else math.inf
+        self.state, self.after = factor.detach().clone(), None
+
     def _is_weight(self, factor: Tensor) -> bool:
-        return factor.numel() == self.weight.numel() and factor.data_ptr() == self.weight.data_ptr()
+        """Whether it is the weight, its transpose, or a copy of either, as weight and spectral norms compute anew."""
+        own = self.weight
+        if factor.numel() != own.numel() or (factor.dtype, factor.device) != (own.dtype, own.device):
+            return False
+        same = factor.reshape(own.shape)
+        return factor.data_ptr() == own.data_ptr() or torch.equal(same, own) or torch.equal(same, own.t())

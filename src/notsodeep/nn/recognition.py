@@ -24,7 +24,7 @@ from notsodeep.nn.empirical import empirical_kernel
 from notsodeep.nn.epochs import History
 from notsodeep.nn.initialization import spectral_norm
 from notsodeep.nn.networks import DEQNet, ExplicitNet
-from notsodeep.nn.observation import module_inputs, module_outputs, unwrapped
+from notsodeep.nn.observation import evaluating, module_inputs, module_outputs, multiplied, unwrapped
 from notsodeep.nn.plain_cell import FORM, PlainCell, plain_cell
 from notsodeep.nn.training import fit
 
@@ -34,8 +34,13 @@ __all__ = ["Assumption", "ModuleMatch", "match_module"]
 _SET_HERE = ("net", "X", "y", "epochs", "loss", "seed")  # set by match_module itself when it calls fit
 _ROWS = 300  # on which kernels are compared
 _WIDE = 1 << 14  # units of a random network that stands for its limit, to about 1 %
-_DRAWS = 3  # fresh networks that show how far a random DEQ of this width is from its limit
-_EQUATION = 0.02  # largest relative residual of the equation at the module's own state
+_DRAWS = 8  # fresh networks that show how the kernels of random DEQs of this width spread
+_COMPARED = 3  # of them, whose kernels are compared with that of the design
+_EQUATION = 0.02  # largest relative residual of the equation at the state of a module whose solver still moves
+_ROUNDING = 4.0  # the same in units of the precision, where it does not
+_SETTLED = 1e-4  # the same, at least
+_CHANCE = 6.0  # standard deviations
+_FEWEST = 5  # rows whose off-diagonal kernel entries are looked at
 _CENTRED = 0.05  # largest |E φ|/√Var φ for which the design for centred networks is used
 
 
@@ -181,7 +186,8 @@ def match_module(
         raise InputError(f"{sorted(options)} belong to distillation; pass distill=<epochs> as well")
     seed = seeded(seed)
     module = unwrapped(module)
-    cell = plain_cell(module, weight, input_weight, bias, activation)
+    with evaluating(module):  # spectral norms change their vectors otherwise
+        cell = plain_cell(module, weight, input_weight, bias, activation)
     X = module_inputs(module, X)
     cell.check_inputs(X)
     rows = X.flatten(1).to(cell.W.dtype)
@@ -191,11 +197,14 @@ def match_module(
     design = _designed(deq, tau0, kind, on)
     few = X[: min(_ROWS, len(X))]
     state, equation = cell.observed(module, few)
-    distance, usual = _distances(cell, deq, design, few.flatten(1).to(cell.W.dtype), state, seed)
+    distance, usual, chance = _distances(cell, deq, design, few.flatten(1).to(cell.W.dtype), state, seed)
     norm = spectral_norm(cell.W)
+    allowed, readout = _seen(cell, module, few, state)
     measured = (
-        Assumption("‖φ(Wh + Ux + b) − h‖/‖h‖", equation, _EQUATION, f"the module's state solves {FORM}"),
+        Assumption("‖φ(Wh + Ux + b) − h‖/‖h‖", equation, allowed, f"the module's state solves {FORM}"),
+        *readout,
         Assumption("kernel distance on X", distance, usual, "the design has the module's kernel, up to finite width"),
+        Assumption("kernel on X, in σ", chance, _CHANCE, "h·h' looks as for random weights of this width"),
     )
     outputs = module_outputs(module, X) if callable(module) and (out_features is None or distill) else None
     network = ExplicitNet(
@@ -239,13 +248,34 @@ def _off_centre(deq: DEQ, tau0: float) -> float:
     return abs(at_rest.mean) / math.sqrt(at_rest.power - at_rest.mean**2)
 
 
+def _seen(cell: PlainCell, module: Any, rows: Tensor, state: Tensor) -> tuple[float, tuple[Assumption, ...]]:
+    """The residual that the module's own solver allows, and whether its readout acts on the state.
+
+    A state that no longer moves from one product with W to the next solves the equation of the module, so a larger
+    residual is that of another equation.
+    """
+    if isinstance(module, DEQNet) or not callable(module) or cell.seen is None:
+        return _EQUATION, ()
+    found = multiplied(module, rows, cell.seen)
+    rounding = max(_SETTLED, _ROUNDING * torch.finfo(found.outputs.dtype).eps)
+    moved = found.moved if found.moved < math.inf else 0.0
+    read = [one for one in (found.after, found.outputs) if one is not None and one.shape == state.shape]
+    size = float(torch.linalg.vector_norm(state)) or 1.0
+    away = min((float(torch.linalg.vector_norm(one.to(state) - state)) / size for one in read), default=math.inf)
+    limit = max(_EQUATION, rounding)
+    meaning = "the readout multiplies the state, and nothing follows it"
+    return max(min(2 * moved, _EQUATION), rounding), (Assumption("‖h read − h‖/‖h‖", away, limit, meaning),)
+
+
 @torch.no_grad()
 def _distances(
     cell: PlainCell, deq: DEQ, design: Match | SphereMatch, rows: Tensor, state: Tensor, seed: int
-) -> tuple[float, float]:
-    """The distance of the module's kernel to that of the design, and how large it may be at this width.
+) -> tuple[float, float, float]:
+    """How far the module's kernel is from that of the design and from those of fresh DEQs of this width.
 
-    The limit is the largest distance of a few fresh DEQs of the same variances and width, and half as much again.
+    First ‖K̂ − K‖/‖K‖; its limit, the largest of a few fresh DEQs and a quarter more; then how many standard deviations
+    of fresh DEQs the statistics of h·h' are from their means. At ordinary widths the first is mostly noise, whose
+    spectral norm exceeds that of what is looked for; the second averages over all pairs of rows.
     """
     kind = design.kind
     goal = _kernel_of_design(design, rows, seed)
@@ -257,13 +287,35 @@ def _distances(
         return float(np.abs(np.linalg.eigvalsh(gap)).max() / np.abs(np.linalg.eigvalsh(goal)).max())
 
     own = distance(_finite_kernel(cell.network(), rows, kind, state))
-    drawn = []
+    drawn, others = [], []
     for k in range(_DRAWS):
         fresh = DEQNet(
             deq, cell.inputs, cell.width, dtype=cell.W.dtype, seed=(seed + 7919 * (k + 1)) % 2**32, on_failure="ignore"
-        )
-        drawn.append(distance(_finite_kernel(fresh.to(rows.device), rows, kind)))
-    return own, 1.5 * max(drawn) + 0.02
+        ).to(rows.device)
+        z = math.sqrt(cell.width) * fresh.equilibrium(rows)
+        others.append(_statistics(z, rows))
+        if k < _COMPARED:
+            drawn.append(distance(_finite_kernel(fresh, rows, kind, z)))
+    ensemble = torch.stack(others)
+    spread = ensemble.std(0) * math.sqrt(1 + 1 / _DRAWS) + 1e-4 * ensemble.mean(0).abs()
+    apart = (_statistics(state, rows) - ensemble.mean(0)).abs() / spread.clamp_min(torch.finfo(spread.dtype).tiny)
+    chance = float(apart.max())
+    return own, 1.25 * max(drawn) + 0.02, chance if math.isfinite(chance) else math.inf
+
+
+def _statistics(state: Tensor, rows: Tensor) -> Tensor:
+    """Of K = h·h'/m: the mean diagonal; off it the mean, the slope against x·x', and the root mean squared rest."""
+    h, x = state.double(), rows.double()
+    kernel, products = h @ h.t() / h.shape[1], x @ x.t()
+    found = [kernel.diagonal().mean()]
+    if len(h) >= _FEWEST:
+        above = torch.triu_indices(len(h), len(h), 1, device=h.device)
+        values, against = kernel[above[0], above[1]], products[above[0], above[1]]
+        against = against - against.mean()
+        slope = (against * values).sum() / against.square().sum().clamp_min(torch.finfo(h.dtype).tiny)
+        rest = values - values.mean() - slope * against
+        found += [values.mean(), slope, rest.square().mean().sqrt()]
+    return torch.stack(found)
 
 
 def _kernel_of_design(design: Match | SphereMatch, rows: Tensor, seed: int) -> NDArray[Any]:
@@ -288,6 +340,25 @@ def _finite_kernel(net: DEQNet, rows: Tensor, kind: str, state: Tensor | None = 
     return empirical_kernel(net, rows, kind)
 
 
+def _uneven(matrix: Tensor) -> float:
+    """By how much the squared norms of rows, or of columns, differ more than for independent entries of this matrix.
+
+    Σ_i (r_i − r̄)²/(n − 1) of n sums r_i of k squares has mean k·Var(w²), and a relative variance of
+    2/(n − 1) + 12/(nk) for normal entries. The entries may have any distribution, whose Var(w²) is taken from them.
+    """
+    squares = matrix.square()
+    predicted = float(squares.var(correction=0)) if squares.numel() > 1 else 0.0
+    if predicted <= 1e-3 * float(squares.mean()) ** 2:  # ±w: all norms are equal
+        predicted = 1e-3 * float(squares.mean()) ** 2
+    worst = 0.0
+    for sums, terms in ((squares.sum(1), squares.shape[1]), (squares.sum(0), squares.shape[0])):
+        n = len(sums)
+        if n > 1 and predicted > 0:
+            excess = float(sums.var()) / (terms * predicted) - 1
+            worst = max(worst, excess / math.sqrt(2 / (n - 1) + 12 / (n * terms)))
+    return worst
+
+
 def _assumptions(
     cell: PlainCell, deq: DEQ, norm: float, squared: Tensor, design: Match | SphereMatch
 ) -> tuple[Assumption, ...]:
@@ -307,6 +378,14 @@ def _assumptions(
             4.0,
             "U is centred",
         ),
+        Assumption(
+            "‖U‖/(σ_b(√m + √p))",
+            spectral_norm(cell.U) / (math.sqrt(deq.input) * (root + math.sqrt(p))) if deq.input else 0.0,
+            1 + 2 * min(m, p) ** (-2 / 3) + 0.05,
+            "U looks random",
+        ),
+        Assumption("rows and columns of W, in σ", _uneven(W), _CHANCE, "their norms differ by chance"),
+        Assumption("rows and columns of U, in σ", _uneven(U), _CHANCE, "their norms differ by chance"),
     ]
     if design.network.normalize is None:
         found.append(

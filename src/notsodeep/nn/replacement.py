@@ -14,13 +14,13 @@ from torch import Tensor, nn
 
 from notsodeep.checks import InputError, choice, count, positive, real, seeded
 from notsodeep.display import card
-from notsodeep.nn.candidates import Candidate, Scale, candidates, fit_readout
-from notsodeep.nn.measurement import Agreement, closeness, milliseconds
+from notsodeep.nn.candidates import Candidate, Scale, candidates, fit_readout, unrolled_candidates
+from notsodeep.nn.measurement import Agreement, closeness, closest, logits, milliseconds
 from notsodeep.nn.networks import DEQNet
 from notsodeep.nn.observation import evaluating, module_inputs, module_outputs, unwrapped
 from notsodeep.nn.plain_cell import PlainCell, plain_cell
 from notsodeep.nn.training import fit
-from notsodeep.nn.verdicts import design_against_plain, limits_text, summary
+from notsodeep.nn.verdicts import chosen_against_plain, design_against_plain, limits_text, summary
 from notsodeep.progress import Progress, reporter
 
 if TYPE_CHECKING:
@@ -84,6 +84,10 @@ class Replacement:
 
     def save(self, directory: str | Path) -> SavedReplacement:
         """Write the network (``network.safetensors``, ``network.onnx``), the table and a page into a directory.
+
+        :func:`load` rebuilds the network from the first. Of steps of a cell, which are generated code, it has the
+        weights alone, and ``network.pt2`` is the program for ``torch.export.load``; ``network.onnx`` is left
+        out where a layer has no ONNX form here, such as a convolution.
 
         An earlier replacement there is replaced; a directory with any other file is refused. Needs the extra
         ``report``. Returns the paths; ``page`` is that of ``index.html``.
@@ -156,7 +160,8 @@ def replace(
 
     The candidates: networks designed by the theory (where the cell is h = φ(Wh + Ux + b)), trained, or with random
     features and a fitted readout; plain networks of one and two layers of the same width with relu, leaky relu and the
-    cell's own activation; and a few steps of the cell itself.
+    cell's own activation; and a few steps of the cell itself. Of cells of another form inside :class:`Equilibrium` or
+    :class:`DEQNet`, steps are tried where ``torch.fx`` can trace the module.
 
     Parameters
     ----------
@@ -164,18 +169,21 @@ def replace(
         Any network from samples to (batch, outputs), a DEQ or not.
     X : array, Tensor or sparse matrix, (n, …)
         Samples as the module takes them. 70 % are learned from, 15 % choose between candidates, 15 % are measured on.
-        Rows that the module was trained on flatter it; `test` may hold others.
+        The choice is the largest agreement and, among networks that differ from it by no more than chance, the least
+        KL. Rows that the module was trained on flatter it; `test` may hold others to measure on.
     y : array, (n,) or (n, k), optional
-        Labels or real targets, only to measure accuracy (for real ones, the explained variance).
+        Labels 0, 1, … or real targets of the shape of the outputs, only to measure accuracy (for real ones, the
+        explained variance).
     test : X or (X, y), optional
         Rows to measure on instead of a part of X.
     task : {"classes", "values"}, optional
-        Whether the largest output counts or all of them. By default classes where `y` is integer, or where it is
-        missing and there are several outputs.
+        Whether the largest output counts or all of them. By default classes where `y` holds whole numbers, or where it
+        is missing and there are several outputs. A single output is the logit of class 1 if `y` holds only 0 and 1 and
+        some outputs are negative.
     max_time_ratio : float
         Limit on the time relative to the module, the worse of batches of 1 and 1000.
     min_agreement : float
-        Limit on the agreement with the module.
+        Limit on the agreement with the module, between 0 and 1.
     width : int, optional
         Of the candidates; that of the cell when it is recognised, and 256 otherwise.
     samples : int
@@ -206,6 +214,8 @@ def replace(
         "max_time_ratio": positive(max_time_ratio, "max_time_ratio"),
         "min_agreement": real(min_agreement, "min_agreement"),
     }
+    if not 0 <= limits["min_agreement"] <= 1:
+        raise InputError(f"min_agreement={min_agreement:g} must be between 0 and 1, e.g. 0.97")
     if not callable(module):
         raise InputError(f"module={module!r} must be a network that can be called on X")
     count(samples, "samples"), count(epochs, "epochs")
@@ -217,13 +227,16 @@ def replace(
     outputs = module_outputs(module, rows, _CHUNK).float()
     if not bool(outputs.isfinite().all()):
         raise InputError("the module returns NaN or infinite values on X; it cannot be learned")
-    classes = _task(task, outputs, targets) == "classes"
     generator = torch.Generator().manual_seed(seed)
     order = torch.randperm(len(rows), generator=generator)
     parts = [0.7, 0.85] if test is None else [0.85, 1.0]
     learn, choose, rest = torch.tensor_split(order, [round(part * len(rows)) for part in parts])
-    held = _held_out(module, rows, targets, rest, test)
-    with reporter("replacing", progress=progress) as report:
+    tests, answers = _held_out(module, rows, targets, rest, test)
+    classes = _task(task, outputs, answers if targets is None else targets) == "classes"
+    _labels(targets, outputs, classes, "y")
+    held = tests, _labels(answers, outputs, classes, "y" if test is None else "y of test")
+    # fresh layers are drawn from the global generator
+    with torch.random.fork_rng(devices=[]), reporter("replacing", progress=progress) as report:
         report.stage("asking the module")
         flat = rows.flatten(1).float()
         scale = Scale.of(flat[learn])
@@ -236,11 +249,14 @@ def replace(
         found: list[Candidate] = []
         loss = _Loss(goals.std(), classes)
         everything = list(candidates(cell, scale, tau0, size, outputs.shape[1], seed, notes))
+        if cell is None:
+            everything += unrolled_candidates(unwrapped(module), rows, scale, outputs.shape[1], notes)
         for done, one in enumerate(everything):
             report.stage(one.name)
             fit_readout(one.network, pool, goals, judged)
             if one.trained:
                 _train(one.network, pool, goals, judged, loss, epochs, seed)
+            one.network.eval()
             report(done + 1, len(everything))
             found.append(one)
         chosen_on = {one.name: closeness(one.network(judged[0]).detach(), judged[1], None, classes) for one in found}
@@ -259,23 +275,42 @@ def _targets(y: Any, rows: int, name: str) -> Tensor | None:
         raise InputError(f"{name} must hold numbers; number the classes 0, 1, … first") from None
     if target.shape[:1] != (rows,):
         raise InputError(f"{name} has shape {tuple(target.shape)} for {rows} samples")
-    return target
+    return target[:, 0] if target.ndim == 2 and target.shape[1] == 1 else target
 
 
 def _task(task: str | None, outputs: Tensor, targets: Tensor | None) -> str:
+    """What is given; otherwise classes for whole numbers, of a single output for 0 and 1 if it looks like a logit."""
     if task is not None:
-        choice(task, ("classes", "values"), "task")
-    integer = targets is not None and not targets.is_floating_point()
-    several = outputs.shape[1] > 1
-    found = task or ("classes" if several and (integer or targets is None) else "values")
-    if found == "classes" and not several:
-        raise InputError("task='classes' needs a module with several outputs; it has one, use task='values'")
-    if found == "classes" and targets is not None:
-        if not integer or targets.ndim != 1:
-            raise InputError("y must be a vector of integer labels for task='classes'")
-        if int(targets.min()) < 0 or int(targets.max()) >= outputs.shape[1]:
-            raise InputError(f"y holds labels outside 0 … {outputs.shape[1] - 1}, the outputs of the module")
-    return found
+        return choice(task, ("classes", "values"), "task")
+    if targets is None:
+        return "classes" if outputs.shape[1] > 1 else "values"
+    if outputs.shape[1] > 1:
+        vector = targets.ndim == 1 or not targets.is_floating_point()
+        return "classes" if vector and _whole(targets) else "values"
+    binary = targets.ndim == 1 and bool(((targets == 0) | (targets == 1)).all()) and bool((outputs < 0).any())
+    return "classes" if binary else "values"
+
+
+def _whole(targets: Tensor) -> bool:
+    return not targets.is_floating_point() or bool((targets == targets.round()).all())
+
+
+def _labels(targets: Tensor | None, outputs: Tensor, classes: bool, name: str) -> Tensor | None:
+    """The targets as classes, or as numbers of the shape of the outputs."""
+    if targets is None:
+        return None
+    if not classes:
+        if targets.shape[1:] != (outputs.shape[1:] if outputs.shape[1] > 1 else ()):
+            raise InputError(
+                f"{name} has shape {tuple(targets.shape)} but the module returns {outputs.shape[1]} outputs a sample"
+            )
+        return targets
+    if targets.ndim != 1 or not _whole(targets):
+        raise InputError(f"{name} must be a vector of labels 0, 1, … for task='classes'")
+    last = max(outputs.shape[1], 2) - 1  # one logit tells two classes
+    if int(targets.min()) < 0 or int(targets.max()) > last:
+        raise InputError(f"{name} holds labels outside 0 … {last}, the outputs of the module")
+    return targets.long()
 
 
 def _held_out(
@@ -308,11 +343,23 @@ def _mixtures(
 def _recognised(module: Any, rows: Tensor, given: tuple[Any, ...], notes: list[str]) -> PlainCell | None:
     """The cell, if its equation holds at the module's own state."""
     try:
-        cell = plain_cell(module, *given)
-        cell.check_inputs(rows)
+        with evaluating(module):  # spectral norms change their vectors otherwise
+            cell = plain_cell(module, *given)
+        if rows[0].numel() != cell.inputs:
+            notes.append(
+                f"W, U and φ were found, but U takes {cell.inputs} numbers and a sample has {rows[0].numel()}: other "
+                "layers come before the cell. Nothing was designed for it."
+            )
+            return None
         residual = cell.observed(module, rows[:200])[1]
     except InputError as error:
         notes.append(f"The cell was not recognised, so nothing was designed for it ({str(error).split(';')[0]}).")
+        return None
+    if math.isinf(residual):
+        notes.append(
+            "W, U and φ were found, but no state was multiplied by W: it is changed before its use, as by weight or "
+            "spectral norms, or the cell is another. Nothing was designed for it."
+        )
         return None
     if residual > _EQUATION:
         why = (
@@ -339,9 +386,8 @@ class _Loss:
         value = ((outputs - goal) / self.spread).square().mean()
         if not self.classes:
             return value
-        return value + nn.functional.kl_div(
-            outputs.log_softmax(1), goal.log_softmax(1), log_target=True, reduction="batchmean"
-        )
+        found, true = (logits(one).log_softmax(1) for one in (outputs, goal))
+        return value + nn.functional.kl_div(found, true, log_target=True, reduction="batchmean")
 
 
 def _train(
@@ -386,14 +432,12 @@ def _train(
 
 def _finished(one: Candidate, scale: Scale, rows: Tensor, module: Any) -> nn.Sequential:
     """The network for samples as they are: scaling folded in, images flattened, outputs shaped as the module's."""
-    scale.fold_back(one.first)
-    layers = list(one.network)
-    before = [nn.Flatten(1)] if rows.ndim > 2 else []
+    layers = one.plain(scale, flat=rows.ndim == 2)
     with torch.no_grad(), evaluating(module):
         answer = module(rows[:2])
     answer = answer[0] if isinstance(answer, tuple | list) else answer
     after = [nn.Flatten(0)] if answer.ndim == 1 else []
-    return nn.Sequential(*before, *layers, *after).eval().to(_precision(rows))
+    return nn.Sequential(*layers, *after).eval().to(_precision(rows))
 
 
 @torch.no_grad()
@@ -461,19 +505,23 @@ def _judged(
     entry = {row["network"]: row for row in table}
     fast = [one for one in found if entry[one.name]["time ratio"] <= limits["max_time_ratio"]]
 
-    def rank(one: Candidate) -> tuple[float, float]:
-        close = chosen_on[one.name]
-        return close.agreement, -close.relative_error
+    def closest_of(family: str, members: Sequence[Candidate]) -> str | None:
+        names = [one.name for one in members if one.family == family and one.trained]
+        return closest(names, chosen_on) if names else None
 
-    best = max(fast, key=rank) if fast else min(found, key=lambda one: float(entry[one.name]["time ratio"]))
-    row = entry[best.name]
+    best = closest([one.name for one in fast], chosen_on) if fast else min(plain, key=lambda k: entry[k]["time ratio"])
+    row = entry[best]
     reached = bool(fast) and row["agreement"] >= limits["min_agreement"]
     verdict = [summary(row, entry["the module"], tested, classes), limits_text(row, bool(fast), limits)]
-    comparison = design_against_plain(found, rank, measured, classes)
-    verdict += ([comparison] if comparison else []) + list(notes)
+    rival, designed, undesigned = closest_of("plain", fast), closest_of("designed", found), closest_of("plain", found)
+    if rival is not None and row["family"] != "plain" and (best, rival) != (designed, undesigned):
+        verdict.append(chosen_against_plain(best, rival, measured))
+    if designed is not None and undesigned is not None:
+        verdict.append(design_against_plain(designed, undesigned, measured))
+    verdict += notes
     return Replacement(
-        network=plain[best.name],
-        name=best.name,
+        network=plain[best],
+        name=best,
         table=table,
         verdict=tuple(verdict),
         reached=reached,

@@ -14,7 +14,7 @@ from notsodeep.nn.fixed_point import Iterate, Stepper
 
 __all__ = ["SOLVERS", "Anderson", "Broyden", "Newton", "Picard", "stepper"]
 
-_TRIAL = 5  # mixed steps after which their rate is compared with that of plain steps
+_TRIAL = 5  # mixed steps after which their rate is compared with that of plain steps, again and again
 _WORTH = 1.5  # a mixed step costs about this many plain ones
 _STEADY = 0.5  # plain steps have become slow when their rate is above the former one to this power
 _SLOWEST = 0.95  # mixing goes on if plain steps shrink the residual less than this
@@ -38,7 +38,7 @@ class Anderson:
 
     Plain steps are used as long as they shrink the residual enough, to a half for one dense layer: for random weights
     the spectrum of f' fills a disc, and then no mixing of past iterates is faster than plain iteration. If
-    the first mixed steps are not faster by more than they cost, plain steps are used from then
+    a few mixed steps, the first or later ones, are not faster by more than they cost, plain steps are used from then
     on, as for orthogonal weights, unless these turn out to be slower than they were before.
 
     Parameters
@@ -54,9 +54,9 @@ class Anderson:
         self.previous: tuple[Tensor, Tensor, Tensor] | None = None  # image, step, residual
         self.worst = float("inf")
         self.past: _Differences | None = None
-        self.taken = 0  # steps since mixing began
+        self.taken = 0  # steps since mixing began, or since it was last judged
         self.plain_rate = 1.0  # by which the last plain step shrank the worst residual
-        self.began = float("inf")  # the worst residual when mixing began
+        self.began = float("inf")  # the worst residual then
         self.plain = False  # mixing was tried and does not pay
 
     def next(self, at: Iterate) -> Tensor:
@@ -66,14 +66,16 @@ class Anderson:
             return at.image
         if self.taken == 0:
             self.plain_rate, self.began = at.worst / worst, at.worst
-        elif self.taken == _TRIAL and self.plain_rate < _SLOWEST:
+        elif self.taken == _TRIAL and not self.plain and self.plain_rate < _SLOWEST:
             self.plain = at.worst >= self.began * self.plain_rate ** (_WORTH * _TRIAL)
+            self.taken, self.began = 0, at.worst
         self.taken += 1
         if self.plain:
             self.past = None
-            if self.taken <= _TRIAL + 2 or at.worst <= self.plain_rate**_STEADY * worst:
+            if self.taken <= 2 or at.worst <= self.plain_rate**_STEADY * worst:
                 return at.image
-            self.plain = False  # slower than before: mix again, from an empty memory
+            # slower than before: mix again, from an empty memory
+            self.plain, self.taken, self.plain_rate, self.began = False, 1, at.worst / worst, at.worst
         if self.past is None:
             self.past = _Differences(at.state, self.memory)
         old_image, old_step, old_residual = previous

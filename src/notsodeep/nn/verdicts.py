@@ -1,17 +1,13 @@
-"""What is said about a replacement, in sentences: how close and fast it is, its limits, and whether the design pays."""
+"""What is said about a replacement, in sentences: how close and fast it is, its limits, and what plain networks do."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
-from notsodeep.nn.candidates import Candidate
-from notsodeep.nn.measurement import Agreement
+from notsodeep.nn.measurement import Agreement, gain
 
-__all__ = ["design_against_plain", "limits_text", "summary"]
-
-_NOISE = 2.0  # standard errors
+__all__ = ["chosen_against_plain", "design_against_plain", "limits_text", "summary"]
 
 
 def summary(row: Mapping[str, Any], module: Mapping[str, Any], tested: int, classes: bool) -> str:
@@ -39,28 +35,36 @@ def limits_text(row: Mapping[str, Any], fast: bool, limits: Mapping[str, float])
     return f"Both limits are met: {time}, {agreement}."
 
 
-def design_against_plain(
-    found: Sequence[Candidate],
-    rank: Callable[[Candidate], Any],
-    measured: Mapping[str, Agreement],
-    classes: bool,
-) -> str:
+def design_against_plain(designed: str, plain: str, measured: Mapping[str, Agreement]) -> str:
     """Whether the design pays, from paired differences on the held-out rows."""
-    best = {}
-    for family in ("designed", "plain"):
-        members = [one for one in found if one.family == family and one.trained]
-        if not members:
-            return ""
-        best[family] = max(members, key=rank).name
-    a, b = measured[best["designed"]], measured[best["plain"]]
-    gain = a.agrees - b.agrees if classes else b.agrees - a.agrees
-    mean, error = float(gain.mean()), float(gain.std()) / math.sqrt(len(gain))
-    figures = f"{100 * a.agreement:.2f} against {100 * b.agreement:.2f} %"
-    if mean > _NOISE * error:
-        return f"The design pays here: “{best['designed']}” is closer to the module than “{best['plain']}” ({figures})."
-    if mean < -_NOISE * error:
-        return f"The design does not pay here: “{best['plain']}” is closer to the module ({figures}, designed first)."
+    figures = _figures(designed, plain, measured)
+    ahead = gain(measured[designed], measured[plain])
+    if ahead > 0:
+        return f"The design pays here: “{designed}” is closer to the module than “{plain}” ({figures})."
+    if ahead < 0:
+        return f"The design does not pay here: “{plain}” is closer to the module ({figures}, designed first)."
     return (
-        f"The plain network is as good: “{best['plain']}” and “{best['designed']}” do not differ by more than chance "
+        f"The plain network is as good: “{plain}” and “{designed}” do not differ by more than chance "
         f"({figures}, designed first)."
     )
+
+
+def chosen_against_plain(chosen: str, plain: str, measured: Mapping[str, Agreement]) -> str:
+    """Whether what was chosen is closer to the module than the best plain network within the limit on the time."""
+    figures = _figures(chosen, plain, measured)
+    ahead = gain(measured[chosen], measured[plain])
+    if ahead > 0:
+        return f"“{chosen}” is closer to the module than the best plain network of that time, “{plain}” ({figures})."
+    if ahead < 0:
+        return (
+            f"On the held-out rows the plain network “{plain}” is closer to the module than “{chosen}” ({figures}, "
+            "the chosen first); the rows that chose did not show it."
+        )
+    return (
+        f"“{chosen}” and the best plain network of that time, “{plain}”, do not differ by more than chance "
+        f"({figures}, the chosen first)."
+    )
+
+
+def _figures(one: str, other: str, measured: Mapping[str, Agreement]) -> str:
+    return f"{100 * measured[one].agreement:.2f} against {100 * measured[other].agreement:.2f} %"

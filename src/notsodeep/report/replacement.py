@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import io
 import json
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from notsodeep import files
+from notsodeep.checks import InputError
 from notsodeep.extras import need
 from notsodeep.nn.export import packed, save
 from notsodeep.nn.onnx_graph import export_onnx
@@ -21,19 +26,20 @@ from notsodeep.study.training import STEADY
 
 __all__ = ["SavedReplacement", "write_replacement"]
 
-_FILES = ("replacement.json", "network.safetensors", "network.onnx", "index.html")
+_FILES = ("replacement.json", "network.safetensors", "network.onnx", "index.html", "network.pt2")
 _COLORS = {"designed": "explicit", "plain": "other", "cell": "theory", "module": "implicit"}
 _WORDS = {"designed": "designed", "plain": "plain", "cell": "steps of the cell", "module": "the module"}
 
 
 @dataclass(frozen=True)
 class SavedReplacement:
-    """Paths of the files."""
+    """Paths of the files; None for those that this network does not have."""
 
     page: Path
     table: Path
     weights: Path
-    onnx: Path
+    onnx: Path | None
+    program: Path | None
 
 
 def write_replacement(found: Replacement, directory: str | Path) -> SavedReplacement:
@@ -47,8 +53,13 @@ def write_replacement(found: Replacement, directory: str | Path) -> SavedReplace
         else:  # steps of a cell: generated code, which no file of ours may hold
             weights = packed(found.network.state_dict(), "notsodeep-weights", {"name": found.name})
             files.write(fresh / "network.safetensors", weights)
+            files.write(fresh / "network.pt2", _program(found))
         dtype = str(next(found.network.parameters()).dtype).removeprefix("torch.")
-        export_onnx(found.network, fresh / "network.onnx", shape=found.sample_shape, dtype=dtype)
+        try:
+            export_onnx(found.network, fresh / "network.onnx", shape=found.sample_shape, dtype=dtype)
+        except InputError:  # a layer without an ONNX form
+            (fresh / "network.onnx").unlink(missing_ok=True)
+        kept = {path.name for path in fresh.iterdir()}
         content = {
             "name": found.name,
             "reached": found.reached,
@@ -59,11 +70,25 @@ def write_replacement(found: Replacement, directory: str | Path) -> SavedReplace
             "table": found.table,
         }
         files.write(fresh / "replacement.json", json.dumps(content, indent=2, ensure_ascii=False) + "\n")
-        files.write(fresh / "index.html", _page(found, folder, rebuilt))
-    return SavedReplacement(*(folder / name for name in (_FILES[3], _FILES[0], _FILES[1], _FILES[2])))
+        files.write(fresh / "index.html", _page(found, folder, kept))
+    optional = [folder / name if name in kept else None for name in ("network.onnx", "network.pt2")]
+    return SavedReplacement(
+        folder / "index.html", folder / "replacement.json", folder / "network.safetensors", *optional
+    )
 
 
-def _page(found: Replacement, folder: Path, rebuilt: bool) -> str:
+def _program(found: Replacement) -> bytes:
+    """The network as ``torch.export`` writes it, for batches of any size."""
+    like = next(found.network.parameters())
+    rows = torch.zeros(2, *found.sample_shape, dtype=like.dtype, device=like.device)
+    batch = torch.export.Dim("batch", min=1)
+    program = torch.export.export(found.network, (rows,), dynamic_shapes=({0: batch},))
+    buffer = io.BytesIO()
+    torch.export.save(program, buffer)
+    return buffer.getvalue()
+
+
+def _page(found: Replacement, folder: Path, kept: Collection[str]) -> str:
     chosen, module = found.chosen, found.table[0]
     classes = found.task == "classes"
     facts = [
@@ -92,7 +117,7 @@ def _page(found: Replacement, folder: Path, rebuilt: bool) -> str:
     sections = [
         Section("Verdict", [Prose("\n\n".join(map(plain, found.verdict)))]),
         Section("All candidates", [Prose(text), Row([_plot(found)]), Table(columns, rows)]),
-        Section("Use it", [Prose("Nothing of notsodeep is in the network."), Code(_snippet(found, folder, rebuilt))]),
+        Section("Use it", [Prose("Nothing of notsodeep is in the network."), Code(_snippet(found, folder, kept))]),
     ]
     lead: list[Part] = [Prose(f"**{plain(found.name)}** in place of the module."), Facts(facts)]
     return render("What replaces the module", sections, lead)
@@ -121,19 +146,17 @@ def _places(rows: list[dict[str, Any]]) -> tuple[list[float], list[float]]:
     return [row["time ratio"] for row in rows], [100 * row["agreement"] for row in rows]
 
 
-def _snippet(found: Replacement, folder: Path, rebuilt: bool) -> str:
+def _snippet(found: Replacement, folder: Path, kept: Collection[str]) -> str:
     shape = ", ".join(map(str, found.sample_shape))
-    weights, graph = (json.dumps(str(folder / name), ensure_ascii=False) for name in (_FILES[1], _FILES[2]))
+    weights, graph, program = (json.dumps(str(folder / name), ensure_ascii=False) for name in _FILES[1:3] + _FILES[4:])
     kind = str(next(found.network.parameters()).dtype)
-    lines = [
-        *(
-            ["from notsodeep import nn", f"network = nn.load({weights})  # a torch.nn.Sequential", ""]
-            if rebuilt
-            else []
-        ),
-        *("import numpy as np", "import onnxruntime"),
+    if "network.pt2" in kept:
+        loading = ["import torch", f"network = torch.export.load({program}).module()"]
+    else:
+        loading = ["from notsodeep import nn", f"network = nn.load({weights})  # a torch.nn.Sequential"]
+    running = [
+        *("", "import numpy as np", "import onnxruntime"),
         f"session = onnxruntime.InferenceSession({graph})",
         f'outputs = session.run(None, {{"x": np.zeros((1, {shape}), dtype="{kind.removeprefix("torch.")}")}})[0]',
-        "",
     ]
-    return "\n".join(lines)
+    return "\n".join([*loading, *(running if "network.onnx" in kept else []), ""])
