@@ -59,9 +59,8 @@ def solved(record: dict[str, Any]) -> bool:
 def table(records: Sequence[dict[str, Any]]) -> str:
     """Means over seeds of those DEQs that have an equilibrium, how often each family was ahead, and the others."""
     runs = [one for one in records if solved(one)]
-    head = ["data", "φ", "width", "seeds", "accuracy of the DEQ %", *FAMILIES.values(), "consistency distillation"]
-    head += ["returned", "times faster"]
-    lines = ["| " + " | ".join(head) + " |", "|:--|:--|--:|--:|" + "--:|" * (len(head) - 4)]
+    head = ["DEQ", "seeds", "its accuracy", *FAMILIES.values(), "consistency", "returned", "times faster"]
+    lines = ["| " + " | ".join(head) + " |", "|:--|" + "--:|" * (len(head) - 1)]
     settings = sorted({(one["data"], one["activation"], one["width"]) for one in runs}, reverse=True)
     for setting in settings:
         group = [one for one in runs if (one["data"], one["activation"], one["width"]) == setting]
@@ -70,7 +69,7 @@ def table(records: Sequence[dict[str, Any]]) -> str:
         values.append(mean(100 * max(one["consistency"].values()) for one in group))
         values.append(mean(100 * returned(one)["agreement"] for one in group))
         faster = mean(1 / returned(one)["time ratio"] for one in group)
-        cells = [*map(str, setting), str(len(group)), *(f"{value:.2f}" for value in values), f"{faster:.0f}"]
+        cells = [", ".join(map(str, setting)), str(len(group)), *(f"{value:.2f}" for value in values), f"{faster:.0f}"]
         lines.append("| " + " | ".join(cells) + " |")
     gains = [best(one, "designed") - best(one, "plain") for one in runs]
     quick = ahead(runs, LIMIT)

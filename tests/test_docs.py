@@ -296,7 +296,7 @@ def test_the_table_of_replaced_networks_is_made_from_the_runs():
         return {**found, "table": table, "consistency": {"1": 0.9, "2": 0.94}}
 
     lines = replacing.table([run(0, 0.98, 0.97, 0.99), run(1, 0.96, 0.97, 0.965)]).splitlines()
-    assert lines[2] == "| mnist | relu | 256 | 2 | 95.00 | 97.00 | 97.00 | 97.75 | 94.00 | 97.00 | 10 |"
+    assert lines[2] == "| mnist, relu, 256 | 2 | 95.00 | 97.00 | 97.00 | 97.75 | 94.00 | 97.00 | 10 |"
     assert "-1.00 to +1.00 points" in lines[4]
     assert "In 1 of them" in lines[4]
     assert "in 0, and never with relu, width 256." in lines[4]  # steps of the cell take too long
@@ -304,6 +304,6 @@ def test_the_table_of_replaced_networks_is_made_from_the_runs():
     unstable = {**run(2, 0.5, 0.9, 0.5), "contraction": 4.28}  # the solver does not converge: nothing was designed
     unstable["table"] = [row for row in unstable["table"] if row["family"] in ("module", "plain")]
     text = replacing.table([run(0, 0.98, 0.97, 0.99), unstable])
-    assert "| mnist | relu | 256 | 1 | 95.00 | 98.00 |" in text
+    assert "| mnist, relu, 256 | 1 | 95.00 | 98.00 |" in text
     assert "1 further DEQ (mnist, relu, width 256) lost its equilibrium" in text
     assert "4.3" in text
