@@ -87,13 +87,13 @@ class Candidate:
 
     def plain(self, scale: Scale, flat: bool) -> list[nn.Module]:
         """Its layers for samples as they are, which are rows if `flat`."""
-        if isinstance(self.network[0], Samples):
+        if isinstance(self.network[0], Unscaled):
             return list(self.network)[1:]
         scale.fold_back(self.first)
         return list(self.network) if flat else [nn.Flatten(1), *self.network]
 
 
-class Samples(nn.Module):
+class Unscaled(nn.Module):
     """x of the module's own shape, from x̃."""
 
     def __init__(self, scale: Scale, shape: Sequence[int]) -> None:
@@ -113,7 +113,7 @@ def unrolled_candidates(
             for steps in UNROLLED:
                 core = unrolled(module, steps, samples[:3])
                 readout = nn.Linear(outputs, outputs, device=samples.device)
-                layers = nn.Sequential(Samples(scale, samples.shape[1:]), core, readout)
+                layers = nn.Sequential(Unscaled(scale, samples.shape[1:]), core, readout)
                 yield Candidate(_steps_of_the_cell(steps) + (", trained" if trained else ""), "cell", layers, trained)
     except InputError as error:
         notes.append(f"No steps of the cell were tried: {error}.")
