@@ -18,7 +18,7 @@ from notsodeep.data.preparation import Preparation
 from notsodeep.deprecation import old_parameters
 from notsodeep.kernels import KernelMatrix
 from notsodeep.learn import persistence
-from notsodeep.learn.duplicates import Merged, identities, merge
+from notsodeep.learn.duplicates import Merged, among, merge
 from notsodeep.learn.tuning import CRITERIA, Tuning, tune
 from notsodeep.models import DEQ
 from notsodeep.progress import compilation
@@ -197,9 +197,8 @@ class KernelMachine(BaseEstimator):  # type: ignore[misc]
     def fitted_to(self, X: Any) -> NDArray[np.bool_]:
         """Whether each row of X is a training row; a score on training rows is too optimistic."""
         check_is_fitted(self)
-        known = set(identities(self.X_fit_))
         rows = self.preparation_(self._samples(X, reset=False).astype(self.X_fit_.dtype, copy=False))
-        return np.fromiter((name in known for name in identities(rows)), bool, len(rows))
+        return among(rows, self.X_fit_)
 
     def _scores(self, X: Any) -> Array:
         """K(X, X_fit) c by tiles, shape (m, k)."""

@@ -25,6 +25,7 @@ from notsodeep.solvers.conjugate_gradients import ConjugateGradients, Operator, 
 from notsodeep.solvers.planning import Method, Strategy, strategy
 from notsodeep.solvers.preconditioners import PRECONDITIONERS, landmarks, precondition, whitening
 from notsodeep.solvers.system import Solution, System
+from notsodeep.threads import single_threaded_blas
 
 __all__ = ["CG", "Auto", "Cholesky", "Nystrom", "Solver"]
 
@@ -190,11 +191,13 @@ class _Iterative(_InMemory):
             if Path(self.checkpoint).exists():
                 cg.load(self.checkpoint, identity)
             save = lambda: cg.save(self.checkpoint, identity)  # noqa: E731
-        residual = system.iterate(cg, exact, _PATIENCE["cg"], save)
+        with single_threaded_blas():  # its threads wait busily after a product, and the kernel's would have no core
+            residual = system.iterate(cg, exact, _PATIENCE["cg"], save)
+            bound = _condition_bound(cg, operator)
         if self.checkpoint is not None and residual <= system.tol:
             Path(self.checkpoint).unlink(missing_ok=True)
         outcome = {"X": cg.X, "residual": residual, "iterations": cg.iteration, "preconditioner": name}
-        return outcome | _condition_bound(cg, operator)
+        return outcome | bound
 
 
 @dataclass(frozen=True, kw_only=True)
