@@ -78,6 +78,8 @@ def moments(activation: Activation, tau: float) -> Moments:
     2.0
     """
     scale, stretch = activation.scale, activation.stretch
+    if isinstance(activation.shape, PiecewiseLinear):
+        return _piecewise_linear(activation.shape, scale, activation.shift, stretch, positive(tau, "tau"))
     base, level = _shape_moments(activation.shape, stretch * positive(tau, "tau"))
     # φ(x) = scale·g(stretch·x) − offset
     offset = activation.shift - scale * level
@@ -93,10 +95,8 @@ def moments(activation: Activation, tau: float) -> Moments:
 
 
 @lru_cache(maxsize=4096)
-def _shape_moments(shape: Shape, tau: float) -> tuple[Moments, float]:
+def _shape_moments(shape: Smooth | Custom | HermiteSeries, tau: float) -> tuple[Moments, float]:
     """Moments of g = φ₀ − level, shared by all scales and shifts, and the level: φ₀(0), or 0 where that is far away."""
-    if isinstance(shape, PiecewiseLinear):
-        return _piecewise_linear(shape, tau), 0.0
     if isinstance(shape, Smooth) and shape.name == "gaussian" and tau > 1:
         return _far_gaussian(tau * tau), 0.0
     return _closed_form(shape, tau) or _by_quadrature(shape, tau), shape.origin
@@ -191,14 +191,18 @@ def _gelu(q: float) -> Moments:
     )
 
 
-def _piecewise_linear(shape: PiecewiseLinear, tau: float) -> Moments:
+@lru_cache(maxsize=4096)
+def _piecewise_linear(shape: PiecewiseLinear, scale: float, shift: float, stretch: float, tau: float) -> Moments:
+    """Piece by piece with the shift inside, so that pieces on which φ vanishes add exactly nothing."""
+    tau *= stretch
     ends = [-math.inf, *shape.kinks, math.inf]
     mean = power = slope = slope_power = curvature = power_curvature = 0.0
     anchors = [min(max(low, 0.0), high) for low, high in pairwise(ends)]  # of each piece the point nearest to 0
-    at_anchors = shape.value(np.array(anchors, dtype=np.float64)).tolist()
-    at_kinks = shape.value(np.array(shape.kinks, dtype=np.float64)).tolist()
+    at_anchors = (scale * shape.value(np.array(anchors, dtype=np.float64)) - shift).tolist()
+    at_kinks = (scale * shape.value(np.array(shape.kinks, dtype=np.float64)) - shift).tolist()
     for (low, high), gradient, anchor, height in zip(pairwise(ends), shape.slopes, anchors, at_anchors, strict=True):
-        # on the piece φ₀ = gradient·τξ + offset; exactly φ₀(0) around 0, where φ may vanish
+        # on the piece φ = scale·gradient·τξ + offset; exactly φ(0) around 0, where φ may vanish
+        gradient *= scale
         offset = height - gradient * anchor
         zeroth, first, second = _partial_moments(low / tau, high / tau)
         g = gradient * tau
@@ -208,10 +212,13 @@ def _piecewise_linear(shape: PiecewiseLinear, tau: float) -> Moments:
         power += g * g * second + 2 * g * offset * first + offset**2 * zeroth
         power_curvature += 2 * gradient**2 * zeroth
     for k, kink in enumerate(shape.kinks):
-        bend = (shape.slopes[k + 1] - shape.slopes[k]) * math.exp(-((kink / tau) ** 2) / 2) / (_SQRT_2PI * tau)
+        change = scale * (shape.slopes[k + 1] - shape.slopes[k])
+        bend = change * math.exp(-((kink / tau) ** 2) / 2) / (_SQRT_2PI * tau)
         curvature += bend
         power_curvature += 2 * bend * at_kinks[k]
-    return Moments(mean, slope, curvature, power, power_curvature, slope_power)
+    return Moments(
+        mean, stretch * slope, stretch**2 * curvature, power, stretch**2 * power_curvature, stretch**2 * slope_power
+    )
 
 
 def _partial_moments(low: float, high: float) -> tuple[float, float, float]:

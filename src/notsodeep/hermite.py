@@ -221,12 +221,22 @@ class HermiteSeries:
 
         Both are sums of terms h_k that grow like e^{x²/4} and may cancel; the table loses no more than the recurrence.
         """
-        unit = _EPSILON * (4 + math.sqrt(len(self.coefficients)) / 4)
+        unit = self._unit_noise
         x = np.multiply.outer(tau, _SIGNALS)
         near = np.minimum(x, RADIUS)
         value, slope = (np.exp(np.interp(near, _PLACES, logarithm)) for logarithm in self._terms)
         value = np.minimum(value, near * slope) + (x - near) * slope  # exact at 0, straight beyond R
         return unit * np.sqrt(value**2 @ _DENSITY), unit * np.sqrt(slope**2 @ _DENSITY)
+
+    @property
+    def noise_at_zero(self) -> float:
+        """The rounding of φ₀(0)."""
+        return self._unit_noise * math.exp(float(self._terms[0][0]))
+
+    @property
+    def _unit_noise(self) -> float:
+        """Rounding of a sum of terms, relative to the root of their squares."""
+        return _EPSILON * (4 + math.sqrt(len(self.coefficients)) / 4)
 
     @cached_property
     def _terms(self) -> tuple[Array, Array]:

@@ -28,8 +28,8 @@ from notsodeep.kernels.pieces import (
     ORDERS,
     pieces_drop,
     pieces_dual,
-    pieces_integrable,
     pieces_integrated,
+    pieces_left_out,
     pieces_summed,
     pieces_value,
 )
@@ -78,10 +78,12 @@ def dual_of_pair(
         margin = 3 * int(constants[2]) + ORDERS
         lost = 6 * EPSILON * left[margin, i] * right[margin, j]
         lossy = lost > _LOSSY and not pieces_summed(root, eta, zeta)
-        if lossy and pieces_integrable(constants, left, i) and pieces_integrable(constants, right, j):
-            G, slope, near, far = pieces_integrated(constants, qi, qj, vi, vj, eta, zeta)
-            small = math.sqrt(min(near, far) / size)
-            return G, slope, near, far, _INTEGRATED * small * (1 + small), _INTEGRATED * abs(slope)
+        if lossy and size > 0:
+            missed = pieces_left_out(constants, qi, vi) + pieces_left_out(constants, qj, vj)
+            if missed < _LOSSY:
+                G, slope, near, far = pieces_integrated(constants, qi, qj, vi, vj, eta, zeta)
+                small = math.sqrt(max(min(near, far), 0.0) / size)
+                return G, slope, near, far, _INTEGRATED * small * (1 + small) + missed, _INTEGRATED * abs(slope)
         G, slope = pieces_dual(constants, qi, qj, left, i, right, j, eta, zeta)
         slope_noise = 6 * EPSILON * left[margin + 1, i] * right[margin + 1, j]
         if pieces_summed(root, eta, zeta):  # only the coefficients of each sample lose digits

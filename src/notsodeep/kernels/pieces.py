@@ -31,13 +31,14 @@ __all__ = [
     "add_kink",
     "pieces_drop",
     "pieces_dual",
-    "pieces_integrable",
     "pieces_integrated",
+    "pieces_left_out",
     "pieces_summed",
     "pieces_value",
 ]
 
 ORDERS = 96  # Hermite coefficients per sample
+_REACH = 9.0  # standard deviations that panels cover, on both sides
 MARGINS = 3  # rows after them
 # largest |ρ| of the series: what is left out is at most |ρ|⁹⁶√(G_ii G_jj) of G and |ρ|⁹⁵√(Ġ_ii Ġ_jj) of Ġ, 1e-16
 REACH = 0.68
@@ -254,13 +255,16 @@ def pieces_drop(constants: Any, root: float, left: Any, i: int, right: Any, j: i
 
 
 @_jit
-def pieces_integrable(constants: Any, table: Any, i: int) -> bool:
-    """Whether panels around 0 find the signal: not where φ is 0 there and its kinks are far outside."""
-    kinks = int(constants[2])
+def pieces_left_out(constants: Any, q: float, power: float) -> float:
+    """Share of E[φ²] that bends may bring at signals outside the panels: little unless φ is nearly 0 inside."""
+    kinks, total = int(constants[2]), 0.0
     for a in range(kinks):
-        if table[3 * a, i] <= 1.0:
-            return True
-    return bool(table[3 * kinks + ORDERS, i] <= 10.0)
+        position = abs(constants[6 + 3 * kinks + a]) / math.sqrt(q)
+        if position > 4.0:  # E[(x − h)²₊; x > 9] ≤ 2(1 + max(9 − h, 0)²) e^{−max(9, h)²/2}
+            bend = constants[6 + 5 * kinks + a + 1] - constants[6 + 5 * kinks + a]
+            beyond = math.exp(-(max(position, _REACH) ** 2) / 2)
+            total += bend * bend * beyond * (1 + max(_REACH - position, 0.0) ** 2)
+    return 2 * kinks * total * q / power
 
 
 @_jit
@@ -283,17 +287,17 @@ def pieces_integrated(
     levels = min(max(math.ceil(-math.log2(max(spread, 1e-18))) + 2, 1), 52)
     edges = np.empty(19 + kinks * (2 + 2 * levels))
     for a in range(19):
-        edges[a] = a - 9.0
+        edges[a] = a - _REACH
     last = 19
     for a in range(kinks):
         center = places[a] / slant
         edges[last], edges[last + 1] = places[a] / root_i, center
-        for b in range(levels):
-            edges[last + 2 + 2 * b], edges[last + 3 + 2 * b] = center - 2.0**-b, center + 2.0**-b
-        last += 2 + 2 * levels
-    for a in range(edges.size):
-        edges[a] = min(max(edges[a], -9.0), 9.0)
-    edges.sort()
+        last += 2
+        if abs(center) < _REACH + 1:
+            for b in range(levels):
+                edges[last], edges[last + 1] = center - 2.0**-b, center + 2.0**-b
+                last += 2
+    edges = np.sort(np.minimum(np.maximum(edges[:last], -_REACH), _REACH))
     first, second = 1 / math.sqrt(vi), 1 / math.sqrt(vj)
     G = slope = less = more = 0.0
     for a in range(edges.size - 1):

@@ -262,7 +262,7 @@ def _means(phi: Any, variance: Array) -> tuple[Array, float]:
         return np.sqrt(variance) * moments(phi, 1.0).mean, 0.0
     found, error = tabulate(pointwise(lambda q: moments(phi, math.sqrt(q)).mean if q else float(phi(0.0))), variance)
     size = np.abs(found[0])
-    return found[0], error * float(size.max() / max(size.min(), 1e-300))
+    return found[0], (error * float(size.max()) + _origin_noise(phi)) / max(float(size.min()), 1e-300)
 
 
 def _powers(phi: Any, variance: Array) -> tuple[Array, Array, float]:
@@ -289,6 +289,9 @@ def _powers(phi: Any, variance: Array) -> tuple[Array, Array, float]:
         lost = phi.shape.noise(phi.stretch * np.sqrt(variance[some]))
         first += 2 * abs(phi.scale) * float((lost[0] / np.sqrt(powers[some])).max(initial=0.0))
         second += 2 * abs(phi.scale * phi.stretch) * float((lost[1] / np.sqrt(slopes[some])).max(initial=0.0))
+    if phi.shift:  # E[φ²] changes by 2 |E[φ] δ₀| ≤ 2 √E[φ²] |δ₀|
+        least = float(powers[powers > 0].min(initial=np.inf))
+        first += 2 * _origin_noise(phi) / math.sqrt(least)
     if isinstance(phi.shape, Custom):
         first += _QUADRATURE
     if isinstance(phi.shape, Custom) and phi.shape.slope is None:
@@ -300,15 +303,26 @@ def _powers(phi: Any, variance: Array) -> tuple[Array, Array, float]:
     return powers, slopes, max(first, second)
 
 
+def _origin_noise(phi: Any) -> float:
+    """Rounding δ₀ of φ(0), which a shift may leave alone; none for φ₀ − φ₀(0), which is known without its terms."""
+    shape = phi.shape
+    if isinstance(shape, PiecewiseLinear) or phi.shift == phi.scale * shape.origin:
+        return 0.0
+    if 2 * shape.origin == round(2 * shape.origin):  # 0, ½ and 1 are exact
+        return 0.0
+    terms = shape.noise_at_zero if isinstance(shape, HermiteSeries) else 0.0
+    return abs(phi.scale) * max(_EPSILON * abs(shape.origin), terms)
+
+
 def _cancelled(phi: Any, shape: PiecewiseLinear, variance: Array, powers: Array) -> float:
     """Relative rounding of E[φ²] where φ is 0 around 0 and the signals hardly reach the kinks: large terms cancel."""
     kinks = np.abs(np.asarray(shape.kinks) / phi.stretch)[:, None]
     known = (variance > 0) & (powers > 0)
     position = np.minimum(kinks / np.sqrt(variance[known]), 40.0)
-    bends = np.abs(phi.scale * phi.stretch * np.diff(shape.slopes))[:, None]
+    bends = np.abs(phi.scale * phi.stretch * np.diff(shape.slopes))[:, None] * (position > 1)
     squares = (variance[known] + kinks**2) * special.ndtr(-position) * (1 + position**2 / 4)
     ratio = (bends * np.sqrt(squares)).sum(axis=0) ** 2 / powers[known]
-    return 6 * _EPSILON * float(ratio[(ratio > _LARGER) & (position.min(axis=0) > 1)].max(initial=0.0))
+    return 6 * _EPSILON * float(ratio[ratio > _LARGER].max(initial=0.0))
 
 
 def _positive(function: Callable[[float], float], x: Array) -> tuple[Array, float]:

@@ -97,6 +97,9 @@ class Verification:
     def sound(self) -> bool:
         return not self.missing and not self.damaged
 
+    def __bool__(self) -> bool:
+        return self.sound
+
     def __str__(self) -> str:
         if self.sound and not self.bound:
             return (
