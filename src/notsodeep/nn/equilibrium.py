@@ -61,7 +61,8 @@ class Equilibrium(nn.Module):
     Converged samples are removed from the batch, also from those tensors of x and `extra` whose first dimension is the
     batch. A cell that mixes its samples, such as one with batch normalisation, is detected, and its batch stays whole.
 
-    Inside ``torch.func`` (grad, jacrev, vmap) a plain iteration is unrolled, whatever the solver and `backward`.
+    Inside ``torch.func`` (grad, jacrev, vmap) and in forward mode a plain iteration is unrolled, whatever the solver
+    and `backward`.
 
     Autocast is switched off inside, because half precision cannot reach a tolerance. f must be deterministic; draw a
     dropout mask once and pass it as `extra`.

@@ -13,7 +13,15 @@ import torch
 from torch import Tensor
 
 from notsodeep.nn.activations import TensorActivation
-from notsodeep.nn.fixed_point import FixedPoint, FixedPointMap, SolveReport, relative_residuals, solve, tell
+from notsodeep.nn.fixed_point import (
+    FixedPoint,
+    FixedPointMap,
+    SolveReport,
+    relative_residuals,
+    scaled_residuals,
+    solve,
+    tell,
+)
 from notsodeep.nn.options import SolveOptions
 from notsodeep.nn.solvers import stepper
 
@@ -145,18 +153,18 @@ def refuse_export() -> None:
 
 
 def transformed() -> bool:
-    """Whether ``torch.func`` is at work, inside which only an unrolled iteration can be differentiated."""
-    return torch._C._are_functorch_transforms_active()
+    """Whether ``torch.func`` or forward mode is at work, inside which a plain iteration is differentiated."""
+    return torch._C._are_functorch_transforms_active() or torch.autograd.forward_ad._current_level >= 0
 
 
 def _measured(image: Tensor, step: Tensor) -> Tensor:
     """Relative residuals as plain numbers, also of tensors that ``torch.func`` has wrapped."""
     if not transformed():
         return relative_residuals(image, step)
-    residual = torch.linalg.vector_norm(step, dim=1) / torch.linalg.vector_norm(image, dim=1)
+    residual = scaled_residuals(image, step)
     while torch._C._functorch.is_functorch_wrapped_tensor(residual):
         residual = torch._C._functorch.get_unwrapped(residual)
-    return torch.nan_to_num(residual.detach(), nan=0.0).reshape(-1)  # 0/0: at rest
+    return residual.detach().reshape(-1)
 
 
 def full_precision(like: Tensor) -> AbstractContextManager[object]:
@@ -207,5 +215,7 @@ def unrolled(problem: FixedPointMap, state: Tensor, options: SolveOptions) -> tu
         state = image
     counts = torch.full((len(residual),), iteration, device=residual.device)
     report = SolveReport("picard", options.tol, iteration, counts, residual)
-    tell(report, "forward", options.on_failure)
+    inside = "inside torch.func or forward mode" if transformed() else 'with backward="unrolled"'
+    note = "" if options.solver == "picard" else f"; {inside} only plain steps are taken, whatever the solver"
+    tell(report, "forward", options.on_failure, note)
     return state, report
