@@ -15,6 +15,7 @@ from torch import Tensor
 from torch.utils import _pytree as tree
 
 from notsodeep.checks import InputError
+from notsodeep.nn.compiled import compiled_functions, donates, nodes
 from notsodeep.nn.implicit import transformed
 
 __all__ = ["CellMap", "Division", "Form", "Recorded", "State", "check_state", "zeros"]
@@ -71,29 +72,24 @@ class Recorded:
     image: Tensor
     form: Form
 
+    @property
+    def own(self) -> tuple[Tensor, ...]:
+        """The state's tensors."""
+        return (self.parts,) if isinstance(self.parts, Tensor) else self.parts
+
     def vjp(self, direction: Tensor, **options: bool) -> Tensor:
         """(∂f/∂z)ᵀ · direction."""
         if not self.image.requires_grad:
             return torch.zeros_like(direction)
-        leaves = (self.parts,) if isinstance(self.parts, Tensor) else self.parts
-        found = torch.autograd.grad(self.image, leaves, direction, materialize_grads=True, **options)
+        found = torch.autograd.grad(self.image, self.own, direction, materialize_grads=True, **options)
         return self.form.packed(found[0] if self.form.single else found)
 
     @property
     def reaches_others(self) -> bool:
         """Whether the graph has other leaves."""
-        own = {id(one) for one in ((self.parts,) if isinstance(self.parts, Tensor) else self.parts)}
-        waiting, seen = [self.image.grad_fn], set()
-        while waiting:
-            node = waiting.pop()
-            if node is None or node in seen:
-                continue
-            seen.add(node)
-            leaf = getattr(node, "variable", None)
-            if leaf is not None and id(leaf) not in own:
-                return True
-            waiting += [following for following, _ in node.next_functions]
-        return False
+        own = {id(one) for one in self.own}
+        leaves = (getattr(node, "variable", None) for node in nodes(self.image))
+        return any(leaf is not None and id(leaf) not in own for leaf in leaves)
 
 
 @dataclass
@@ -139,8 +135,14 @@ class CellMap:
         with torch.enable_grad():
             return Recorded(state, parts, self.image(state, parts), self.form)
 
+    def once(self, graph: Recorded) -> bool:
+        """Whether a graph of this map gives one product only."""
+        beyond = [leaf.grad_fn for leaf in self.leaves if isinstance(leaf, Tensor)]
+        return donates(graph.image, graph.own, beyond)
+
     def jvp(self, point: Tensor, direction: Tensor) -> Tensor:
         """f' · direction, as the derivative of u ↦ (f')ᵀu; its graph is reused for all directions at a point."""
+        graph: Recorded | None = None
         try:
             if self.linear is None or self.linear[0] is not point:
                 with torch.enable_grad():
@@ -152,6 +154,11 @@ class CellMap:
                 return torch.zeros_like(point)
             return torch.autograd.grad(transposed, free, direction, retain_graph=True)[0]
         except RuntimeError as error:
+            if graph is not None and compiled_functions(graph.image, graph.own):
+                raise InputError(
+                    "solver='newton' differentiates f twice, and what torch.compile returns only once; "
+                    "pass the f that was compiled, or use solver='anderson'"
+                ) from None
             reason = " ".join(str(error).split())[:200]
             raise InputError(
                 f"solver='newton' needs an f that can be differentiated twice; use solver='anderson' ({reason})"

@@ -34,7 +34,7 @@ class Equilibrium(nn.Module):
         The shape of one sample's state; needed if it differs from that of x and `z0` is not passed. With it, x may be
         integers or several tensors; the state has the precision of the first real one, or else of f.
     solver : {"anderson", "picard", "broyden", "newton"}
-        ``newton`` needs an f that can be differentiated twice.
+        ``newton`` needs an f that can be differentiated twice, which a compiled one cannot.
     tol : float
         On ‖f(z) − z‖/‖f(z)‖ of every sample, all tensors of its state together.
     max_iter : int
