@@ -580,6 +580,15 @@ def in_place(z: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
         (lambda: nn.Equilibrium(in_place)(torch.ones(2, 3)), "f changes its state in place"),
         (lambda: nn.Equilibrium(Dense())([1.0]), "pass z0"),
         (lambda: nn.Equilibrium(Dense())(torch.ones(2, 3), "zero"), "z0 is a str"),
+        (lambda: nn.Equilibrium(half)(torch.ones(2, 3) * 1j), "x is torch.complex64, but complex.*not supported"),
+        (
+            lambda: nn.Equilibrium(half)(torch.ones(2, 3), torch.ones(2, 3) * 1j),
+            "z0 has .* in torch.complex64, but complex.*not supported.*view_as_real",
+        ),
+        (
+            lambda: nn.Equilibrium(half, (3,))(torch.ones(2, 3) * 1j),
+            "f returned torch.complex64, but complex.*not supported",
+        ),
         (lambda: nn.Equilibrium(Dense())(torch.ones(3, 0)), "not empty"),
         (lambda: nn.Equilibrium(Pair())(torch.ones(2, 4), (torch.ones(2, 4), torch.ones(3, 2))), "batch first"),
         (lambda: nn.Equilibrium(Pair())(torch.ones(2, 4), (torch.ones(2), torch.ones(2).double())), "one dtype"),
@@ -623,12 +632,15 @@ def test_arguments_by_name():
         deep(x, gaet=gate)
 
 
+@pytest.mark.filterwarnings("ignore:The .grad attribute")  # dynamo asks for it
 @pytest.mark.parametrize(
     "build", [lambda: nn.Equilibrium(Dense().float(), (7,)), lambda: nn.DEQNet(nsd.DEQ("tanh", 0.2, 0.8), 3, 8)]
 )
 def test_an_export_points_to_replace(build):
     with pytest.raises(NotImplementedError, match=r"nn\.replace\(module, X\)\.network"):
         torch.export.export(build(), (torch.ones(2, 3),))
+    with pytest.raises(RuntimeError, match=r"fullgraph=True cannot record a solve.*nn\.replace\(module, X\)\.network"):
+        torch.compile(build(), fullgraph=True, backend="eager")(torch.ones(2, 3))
 
 
 def test_a_hard_linear_cell_has_the_exact_solution():

@@ -18,7 +18,9 @@ from notsodeep.checks import InputError
 from notsodeep.nn.compiled import compiled_functions, donates, nodes
 from notsodeep.nn.implicit import transformed
 
-__all__ = ["CellMap", "Division", "Form", "Recorded", "State", "check_state", "zeros"]
+__all__ = ["REAL", "CellMap", "Division", "Form", "Recorded", "State", "check_state", "zeros"]
+
+REAL = "complex states are not supported: a state is real, e.g. torch.view_as_real(z)"
 
 State: TypeAlias = Tensor | tuple[Tensor, ...]
 
@@ -116,6 +118,8 @@ class CellMap:
         if version is not None and state._version != version:
             raise InputError("f changes its state in place; return a new tensor, e.g. z + y in place of z.add_(y)")
         image = self.form.packed(found, len(state))
+        if image.is_complex():
+            raise InputError(f"f returned {image.dtype}, but {REAL}")
         if image.dtype != state.dtype:
             raise InputError(f"f returned {image.dtype} for a state in {state.dtype}; pass z0 in {image.dtype}")
         return image
@@ -184,6 +188,8 @@ def check_state(state: Any) -> None:
         raise InputError(f"z0 is {described(state)}; pass a tensor or a tuple of tensors")
     if any(one.ndim == 0 or 0 in one.shape[1:] or len(one) != len(tensors[0]) for one in tensors):
         raise InputError(f"z0 has {described(state)}; pass tensors whose samples are not empty, with the batch first")
+    if any(one.is_complex() for one in tensors):
+        raise InputError(f"z0 has {described(state)}, but {REAL}")
     kinds = {(one.dtype, one.device) for one in tensors}
     if len(kinds) > 1 or not tensors[0].is_floating_point():
         raise InputError(f"z0 has {described(state)}; pass real numbers of one dtype on one device")

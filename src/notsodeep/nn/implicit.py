@@ -27,6 +27,9 @@ from notsodeep.nn.solvers import stepper
 
 __all__ = ["Adjoint", "LayerMap", "equilibrium"]
 
+_NO_RECORD = "cannot record a solve, whose number of steps depends on the data"
+_RECORDABLE = "the plain network that nn.replace(module, X).network is"
+
 
 @dataclass(frozen=True)
 class LayerMap:
@@ -143,13 +146,12 @@ def refuse_other_derivatives(gradient: Tensor) -> None:
         )
 
 
-def refuse_export() -> None:
-    """Raise inside ``torch.export``, which records no loop whose length depends on the data."""
+def refuse_recording() -> None:
+    """Raise inside ``torch.export`` and ``torch.compile(fullgraph=True)``; end any other graph of ``torch.compile``."""
     if torch.compiler.is_exporting():
-        raise NotImplementedError(
-            "torch.export cannot record a solve, whose number of steps depends on the data: "
-            "export the plain network that nn.replace(module, X).network is"
-        )
+        raise NotImplementedError(f"torch.export {_NO_RECORD}: export {_RECORDABLE}")
+    if torch.compiler.is_dynamo_compiling():
+        torch._dynamo.graph_break(msg=f"fullgraph=True {_NO_RECORD}: leave it out, or compile {_RECORDABLE}")
 
 
 def transformed() -> bool:
