@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 import torch
 from tests.examples import ROOT
+from torch.autograd import forward_ad
 from torch.utils.checkpoint import checkpoint
 
 import notsodeep as nsd
@@ -467,13 +468,87 @@ def test_torch_func_takes_a_deq_net():
     torch.testing.assert_close(slopes, expected, rtol=1e-8, atol=1e-9)
 
 
-@pytest.mark.filterwarnings("ignore:The .grad attribute")  # dynamo asks for it
-def test_a_compiled_cell():
-    cell, x = Dense(), Dense.x(6)
-    whole, compiled = settled(cell, (7,)), settled(torch.compile(cell, backend="eager"), (7,))
-    torch.testing.assert_close(compiled(x), whole(x), rtol=1e-8, atol=1e-9)
-    found, expected = (torch.autograd.grad(loss(deep(x)), cell.W)[0] for deep in (compiled, whole))
-    torch.testing.assert_close(found, expected, rtol=1e-7, atol=1e-9)
+def half(z: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+    return 0.5 * z + x
+
+
+ROWS = {
+    "overflow": (lambda z, x: 2 * z + x, torch.ones(3, 4), [False, False, False]),
+    "NaN": (half, torch.tensor([[1.0, 2.0], [math.nan, 1.0], [3.0, 4.0]]), [True, False, True]),
+    "at rest": (half, torch.zeros(3, 4), [True, True, True]),
+    "faint": (half, torch.full((3, 4), 1e-30), [True, True, True]),
+}
+
+
+@pytest.mark.parametrize("name", ROWS)
+@pytest.mark.parametrize("transform", ["vmap", "grad", "vmap of grad", "vmap twice"])
+def test_torch_func_tells_the_truth_row_by_row(transform, name):
+    """As the eager unrolled solve does."""
+    f, x, good = ROWS[name]
+    deep = nn.Equilibrium(f, tol=1e-6, max_iter=300)
+    run = {
+        "vmap": lambda: torch.func.vmap(lambda x: deep(x[None])[0])(x),
+        "grad": lambda: torch.func.grad(lambda x: deep(x).sum())(x),
+        "vmap of grad": lambda: torch.func.vmap(torch.func.grad(lambda x: deep(x[None]).sum()))(x),
+        "vmap twice": lambda: torch.func.vmap(torch.func.vmap(lambda x: deep(x[None])[0]))(x[:, None]),
+    }[transform]
+    if all(good):
+        run()
+    else:
+        failed = f"{good.count(False)} of 3 samples.*residual inf.*inside torch.func.*only plain steps"
+        with pytest.warns(ConvergenceWarning, match=failed):
+            run()
+    report = deep.last_solve
+    assert report.converged == all(good)
+    assert [one <= 1e-6 for one in report.residuals.tolist()] == good
+    assert report.residuals[~torch.tensor(good)].isinf().all()
+    eager = nn.Equilibrium(f, tol=1e-6, max_iter=300, backward="unrolled", on_failure="ignore")
+    eager(x)
+    torch.testing.assert_close(report.residuals, eager.last_solve.residuals, rtol=1e-3, atol=1e-9)
+
+
+def test_a_network_inside_torch_func_sees_a_row_that_is_no_number():
+    net = nn.DEQNet(nsd.DEQ("tanh", 0.1, 0.8), 4, 20, 2, max_iter=20)
+    x = draw(3, 4).float()
+    x[1, 2] = math.nan
+    with pytest.warns(ConvergenceWarning, match="1 of 3 samples"):
+        torch.func.vmap(net)(x)
+    assert not net.last_solve.converged
+
+
+@pytest.mark.parametrize("backward", ["implicit", "unrolled"])
+@pytest.mark.parametrize("name", ["cell", "network"])
+def test_forward_mode_is_the_jvp_of_torch_func(name, backward):
+    net = nn.DEQNet(nsd.DEQ("tanh", 0.1, 0.8), 3, 90, dtype=torch.float64, backward=backward)
+    deep = net if name == "network" else nn.Equilibrium(Dense(), (7,), tol=1e-10, backward=backward)
+    x, direction = draw(4, 3), draw(4, 3, seed=1)
+    expected = torch.func.jvp(deep, (x,), (direction,))
+    for recorded in (True, False):
+        with forward_ad.dual_level(), torch.set_grad_enabled(recorded):
+            found = forward_ad.unpack_dual(deep(forward_ad.make_dual(x, direction)))
+            torch.testing.assert_close(tuple(found), expected, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("solver", SOLVERS)
+def test_an_equilibrium_of_zero_is_found_from_elsewhere(solver):
+    """Its residual is infinite at the last state before it, which need not be small."""
+    x = torch.zeros(2, 3)
+    deep = nn.Equilibrium(half, tol=1e-6, on_failure="raise", solver=solver)
+    assert not deep(x, torch.ones(2, 3)).any()  # by underflow
+    assert deep.last_solve.residual == 0
+    clipped = nn.Equilibrium(lambda z, x: torch.relu(half(z, x)), tol=1e-6, on_failure="raise", solver=solver)
+    starts = torch.tensor([[1.0], [3.0], [1e-20]]).requires_grad_()
+    state = clipped(torch.tensor([[-1.0], [1.0], [-1e-25]]), starts)
+    torch.testing.assert_close(state, torch.tensor([[0.0], [2.0], [0.0]]), rtol=1e-5, atol=0)
+    assert clipped.last_solve.converged
+
+
+def test_an_x_of_one_dimension_is_a_batch_of_numbers():
+    deep = nn.Equilibrium(half, tol=1e-6)
+    x = torch.arange(4.0)
+    torch.testing.assert_close(deep(x), deep(x[:, None])[:, 0])
+    assert deep(x).shape == (4,)
+    assert len(deep.last_solve.residuals) == 4
 
 
 def in_place(z: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
@@ -505,6 +580,15 @@ def in_place(z: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
         (lambda: nn.Equilibrium(in_place)(torch.ones(2, 3)), "f changes its state in place"),
         (lambda: nn.Equilibrium(Dense())([1.0]), "pass z0"),
         (lambda: nn.Equilibrium(Dense())(torch.ones(2, 3), "zero"), "z0 is a str"),
+        (lambda: nn.Equilibrium(half)(torch.ones(2, 3) * 1j), "x is torch.complex64, but complex.*not supported"),
+        (
+            lambda: nn.Equilibrium(half)(torch.ones(2, 3), torch.ones(2, 3) * 1j),
+            "z0 has .* in torch.complex64, but complex.*not supported.*view_as_real",
+        ),
+        (
+            lambda: nn.Equilibrium(half, (3,))(torch.ones(2, 3) * 1j),
+            "f returned torch.complex64, but complex.*not supported",
+        ),
         (lambda: nn.Equilibrium(Dense())(torch.ones(3, 0)), "not empty"),
         (lambda: nn.Equilibrium(Pair())(torch.ones(2, 4), (torch.ones(2, 4), torch.ones(3, 2))), "batch first"),
         (lambda: nn.Equilibrium(Pair())(torch.ones(2, 4), (torch.ones(2), torch.ones(2).double())), "one dtype"),
@@ -548,12 +632,15 @@ def test_arguments_by_name():
         deep(x, gaet=gate)
 
 
+@pytest.mark.filterwarnings("ignore:The .grad attribute")  # dynamo asks for it
 @pytest.mark.parametrize(
     "build", [lambda: nn.Equilibrium(Dense().float(), (7,)), lambda: nn.DEQNet(nsd.DEQ("tanh", 0.2, 0.8), 3, 8)]
 )
 def test_an_export_points_to_replace(build):
     with pytest.raises(NotImplementedError, match=r"nn\.replace\(module, X\)\.network"):
         torch.export.export(build(), (torch.ones(2, 3),))
+    with pytest.raises(RuntimeError, match=r"fullgraph=True cannot record a solve.*nn\.replace\(module, X\)\.network"):
+        torch.compile(build(), fullgraph=True, backend="eager")(torch.ones(2, 3))
 
 
 def test_a_hard_linear_cell_has_the_exact_solution():

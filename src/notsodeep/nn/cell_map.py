@@ -15,9 +15,12 @@ from torch import Tensor
 from torch.utils import _pytree as tree
 
 from notsodeep.checks import InputError
+from notsodeep.nn.compiled import compiled_functions, donates, nodes
 from notsodeep.nn.implicit import transformed
 
-__all__ = ["CellMap", "Division", "Form", "Recorded", "State", "check_state", "zeros"]
+__all__ = ["REAL", "CellMap", "Division", "Form", "Recorded", "State", "check_state", "zeros"]
+
+REAL = "complex states are not supported: a state is real, e.g. torch.view_as_real(z)"
 
 State: TypeAlias = Tensor | tuple[Tensor, ...]
 
@@ -71,29 +74,24 @@ class Recorded:
     image: Tensor
     form: Form
 
+    @property
+    def own(self) -> tuple[Tensor, ...]:
+        """The state's tensors."""
+        return (self.parts,) if isinstance(self.parts, Tensor) else self.parts
+
     def vjp(self, direction: Tensor, **options: bool) -> Tensor:
         """(∂f/∂z)ᵀ · direction."""
         if not self.image.requires_grad:
             return torch.zeros_like(direction)
-        leaves = (self.parts,) if isinstance(self.parts, Tensor) else self.parts
-        found = torch.autograd.grad(self.image, leaves, direction, materialize_grads=True, **options)
+        found = torch.autograd.grad(self.image, self.own, direction, materialize_grads=True, **options)
         return self.form.packed(found[0] if self.form.single else found)
 
     @property
     def reaches_others(self) -> bool:
         """Whether the graph has other leaves."""
-        own = {id(one) for one in ((self.parts,) if isinstance(self.parts, Tensor) else self.parts)}
-        waiting, seen = [self.image.grad_fn], set()
-        while waiting:
-            node = waiting.pop()
-            if node is None or node in seen:
-                continue
-            seen.add(node)
-            leaf = getattr(node, "variable", None)
-            if leaf is not None and id(leaf) not in own:
-                return True
-            waiting += [following for following, _ in node.next_functions]
-        return False
+        own = {id(one) for one in self.own}
+        leaves = (getattr(node, "variable", None) for node in nodes(self.image))
+        return any(leaf is not None and id(leaf) not in own for leaf in leaves)
 
 
 @dataclass
@@ -120,6 +118,8 @@ class CellMap:
         if version is not None and state._version != version:
             raise InputError("f changes its state in place; return a new tensor, e.g. z + y in place of z.add_(y)")
         image = self.form.packed(found, len(state))
+        if image.is_complex():
+            raise InputError(f"f returned {image.dtype}, but {REAL}")
         if image.dtype != state.dtype:
             raise InputError(f"f returned {image.dtype} for a state in {state.dtype}; pass z0 in {image.dtype}")
         return image
@@ -139,8 +139,14 @@ class CellMap:
         with torch.enable_grad():
             return Recorded(state, parts, self.image(state, parts), self.form)
 
+    def once(self, graph: Recorded) -> bool:
+        """Whether a graph of this map gives one product only."""
+        beyond = [leaf.grad_fn for leaf in self.leaves if isinstance(leaf, Tensor)]
+        return donates(graph.image, graph.own, beyond)
+
     def jvp(self, point: Tensor, direction: Tensor) -> Tensor:
         """f' · direction, as the derivative of u ↦ (f')ᵀu; its graph is reused for all directions at a point."""
+        graph: Recorded | None = None
         try:
             if self.linear is None or self.linear[0] is not point:
                 with torch.enable_grad():
@@ -152,6 +158,11 @@ class CellMap:
                 return torch.zeros_like(point)
             return torch.autograd.grad(transposed, free, direction, retain_graph=True)[0]
         except RuntimeError as error:
+            if graph is not None and compiled_functions(graph.image, graph.own):
+                raise InputError(
+                    "solver='newton' differentiates f twice, and what torch.compile returns only once; "
+                    "pass the f that was compiled, or use solver='anderson'"
+                ) from None
             reason = " ".join(str(error).split())[:200]
             raise InputError(
                 f"solver='newton' needs an f that can be differentiated twice; use solver='anderson' ({reason})"
@@ -177,6 +188,8 @@ def check_state(state: Any) -> None:
         raise InputError(f"z0 is {described(state)}; pass a tensor or a tuple of tensors")
     if any(one.ndim == 0 or 0 in one.shape[1:] or len(one) != len(tensors[0]) for one in tensors):
         raise InputError(f"z0 has {described(state)}; pass tensors whose samples are not empty, with the batch first")
+    if any(one.is_complex() for one in tensors):
+        raise InputError(f"z0 has {described(state)}, but {REAL}")
     kinds = {(one.dtype, one.device) for one in tensors}
     if len(kinds) > 1 or not tensors[0].is_floating_point():
         raise InputError(f"z0 has {described(state)}; pass real numbers of one dtype on one device")

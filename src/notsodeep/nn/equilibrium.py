@@ -10,9 +10,9 @@ from torch import Tensor, nn
 from torch.utils import _pytree as tree
 
 from notsodeep.checks import InputError, NotConvergedError
-from notsodeep.nn.cell_map import Division, State, check_state, zeros
+from notsodeep.nn.cell_map import REAL, Division, State, check_state, zeros
 from notsodeep.nn.fixed_point import SolveReport
-from notsodeep.nn.implicit import full_precision, refuse_export
+from notsodeep.nn.implicit import full_precision, refuse_recording
 from notsodeep.nn.initialization import widened
 from notsodeep.nn.options import solve_options
 from notsodeep.nn.settling import evaluated, settle
@@ -34,7 +34,7 @@ class Equilibrium(nn.Module):
         The shape of one sample's state; needed if it differs from that of x and `z0` is not passed. With it, x may be
         integers or several tensors; the state has the precision of the first real one, or else of f.
     solver : {"anderson", "picard", "broyden", "newton"}
-        ``newton`` needs an f that can be differentiated twice.
+        ``newton`` needs an f that can be differentiated twice, which a compiled one cannot.
     tol : float
         On ‖f(z) − z‖/‖f(z)‖ of every sample, all tensors of its state together.
     max_iter : int
@@ -61,7 +61,10 @@ class Equilibrium(nn.Module):
     Converged samples are removed from the batch, also from those tensors of x and `extra` whose first dimension is the
     batch. A cell that mixes its samples, such as one with batch normalisation, is detected, and its batch stays whole.
 
-    Inside ``torch.func`` (grad, jacrev, vmap) a plain iteration is unrolled, whatever the solver and `backward`.
+    Inside ``torch.func`` (grad, jacrev, vmap) and in forward mode a plain iteration is unrolled, whatever the solver
+    and `backward`.
+
+    The first dimension of x is the batch: an x of one dimension holds n samples of one number. States are real.
 
     Autocast is switched off inside, because half precision cannot reach a tolerance. f must be deterministic; draw a
     dropout mask once and pass it as `extra`.
@@ -126,7 +129,7 @@ class Equilibrium(nn.Module):
 
     def forward(self, x: Any, z0: State | None = None, *extra: Any, **named: Any) -> State:
         """z* = f(z*, x, *extra, **named), found from `z0`, or from zeros of the shape of x or of `state_shape`."""
-        refuse_export()
+        refuse_recording()
         start = self._start(x) if z0 is None else tuple(z0) if isinstance(z0, list) else z0
         check_state(start)
         first = start if isinstance(start, Tensor) else start[0]
@@ -148,6 +151,8 @@ class Equilibrium(nn.Module):
 
     def _start(self, x: Any) -> State:
         if self.state_shape is None:
+            if isinstance(x, Tensor) and x.is_complex():
+                raise InputError(f"x is {x.dtype}, but {REAL}")
             if not isinstance(x, Tensor) or not x.is_floating_point() or x.ndim == 0:
                 raise InputError("x is no tensor of real numbers, batch first: pass z0, the state to begin from")
             return torch.zeros_like(x)

@@ -154,7 +154,11 @@ def relative_residuals(image: Tensor, step: Tensor) -> Tensor:
     safe = torch.finfo(image.dtype).tiny ** 0.25
     if float(smallest) >= safe and float(largest) <= 1 / safe:
         return torch.linalg.vector_norm(step, dim=1).div_(sizes)
-    # squares would overflow or underflow: scale every row by its largest entry
+    return scaled_residuals(image, step)
+
+
+def scaled_residuals(image: Tensor, step: Tensor) -> Tensor:
+    """The same without a look at values: every row is scaled by its largest entry, so that no square overflows."""
     unit = torch.maximum(image.abs().amax(1, keepdim=True), step.abs().amax(1, keepdim=True))
     scaled = torch.linalg.vector_norm(step / unit, dim=1) / torch.linalg.vector_norm(image / unit, dim=1)
     return torch.where(unit[:, 0] == 0, 0.0, _nan_is_infinite(scaled))
@@ -173,8 +177,8 @@ def require_resolvable(tol: float, dtype: torch.dtype, parameter: str = "tol") -
 def solve(problem: FixedPointMap, start: Tensor, stepper: Stepper, tol: float, max_iter: int) -> FixedPoint:
     """Find z with ‖f(z) − z‖ ≤ tol ‖f(z)‖ on every row.
 
-    The residual is always measured at the state that is returned. Rows that have
-    converged or become non-finite are removed from the batch.
+    The residual is always measured at the state that is returned. Rows that have converged or become non-finite are
+    removed from the batch. An image of exactly 0 has an infinite residual, but the next step may find it at rest.
     """
     require_resolvable(tol, start.dtype)
     total = start.shape[0]
@@ -192,10 +196,9 @@ def solve(problem: FixedPointMap, start: Tensor, stepper: Stepper, tol: float, m
         worst = float(residual.max())
         if worst <= tol or iteration == max_iter:
             break
-        # written so that NaN counts as finished
-        running = residual > tol
+        running = residual > tol  # False for NaN
         if worst != worst or worst == float("inf"):
-            running &= residual.isfinite()
+            running &= step.isfinite().all(1)
         remaining = int(running.sum())
         if remaining == 0:
             break
@@ -237,14 +240,14 @@ def _steps_left(worst: float, before: float, tol: float) -> float:
     return math.log(tol / worst) / math.log(rate) if 0 < rate < 1 and 0 < worst < math.inf else math.inf
 
 
-def tell(report: SolveReport, what: str, on_failure: str) -> None:
-    """Warn or raise when a solve did not converge."""
+def tell(report: SolveReport, what: str, on_failure: str, note: str = "") -> None:
+    """Warn or raise when a solve did not converge; `note` ends the message."""
     if on_failure == "ignore" or report.converged:
         return
     failed = int((report.residuals > report.tol).sum())
     message = (
         f"the {what} solve did not converge for {failed} of {report.residuals.numel()} samples: {report}; "
-        "raise max_iter or tol, or lower the norm of the recurrent weight"
+        f"raise max_iter or tol, or lower the norm of the recurrent weight{note}"
     )
     if on_failure == "raise":
         raise NotConvergedError(message)

@@ -13,11 +13,22 @@ import torch
 from torch import Tensor
 
 from notsodeep.nn.activations import TensorActivation
-from notsodeep.nn.fixed_point import FixedPoint, FixedPointMap, SolveReport, relative_residuals, solve, tell
+from notsodeep.nn.fixed_point import (
+    FixedPoint,
+    FixedPointMap,
+    SolveReport,
+    relative_residuals,
+    scaled_residuals,
+    solve,
+    tell,
+)
 from notsodeep.nn.options import SolveOptions
 from notsodeep.nn.solvers import stepper
 
 __all__ = ["Adjoint", "LayerMap", "equilibrium"]
+
+_NO_RECORD = "cannot record a solve, whose number of steps depends on the data"
+_RECORDABLE = "the plain network that nn.replace(module, X).network is"
 
 
 @dataclass(frozen=True)
@@ -135,28 +146,27 @@ def refuse_other_derivatives(gradient: Tensor) -> None:
         )
 
 
-def refuse_export() -> None:
-    """Raise inside ``torch.export``, which records no loop whose length depends on the data."""
+def refuse_recording() -> None:
+    """Raise inside ``torch.export`` and ``torch.compile(fullgraph=True)``; end any other graph of ``torch.compile``."""
     if torch.compiler.is_exporting():
-        raise NotImplementedError(
-            "torch.export cannot record a solve, whose number of steps depends on the data: "
-            "export the plain network that nn.replace(module, X).network is"
-        )
+        raise NotImplementedError(f"torch.export {_NO_RECORD}: export {_RECORDABLE}")
+    if torch.compiler.is_dynamo_compiling():
+        torch._dynamo.graph_break(msg=f"fullgraph=True {_NO_RECORD}: leave it out, or compile {_RECORDABLE}")
 
 
 def transformed() -> bool:
-    """Whether ``torch.func`` is at work, inside which only an unrolled iteration can be differentiated."""
-    return torch._C._are_functorch_transforms_active()
+    """Whether ``torch.func`` or forward mode is at work, inside which a plain iteration is differentiated."""
+    return torch._C._are_functorch_transforms_active() or torch.autograd.forward_ad._current_level >= 0
 
 
 def _measured(image: Tensor, step: Tensor) -> Tensor:
     """Relative residuals as plain numbers, also of tensors that ``torch.func`` has wrapped."""
     if not transformed():
         return relative_residuals(image, step)
-    residual = torch.linalg.vector_norm(step, dim=1) / torch.linalg.vector_norm(image, dim=1)
+    residual = scaled_residuals(image, step)
     while torch._C._functorch.is_functorch_wrapped_tensor(residual):
         residual = torch._C._functorch.get_unwrapped(residual)
-    return torch.nan_to_num(residual.detach(), nan=0.0).reshape(-1)  # 0/0: at rest
+    return residual.detach().reshape(-1)
 
 
 def full_precision(like: Tensor) -> AbstractContextManager[object]:
@@ -207,5 +217,7 @@ def unrolled(problem: FixedPointMap, state: Tensor, options: SolveOptions) -> tu
         state = image
     counts = torch.full((len(residual),), iteration, device=residual.device)
     report = SolveReport("picard", options.tol, iteration, counts, residual)
-    tell(report, "forward", options.on_failure)
+    inside = "inside torch.func or forward mode" if transformed() else 'with backward="unrolled"'
+    note = "" if options.solver == "picard" else f"; {inside} only plain steps are taken, whatever the solver"
+    tell(report, "forward", options.on_failure, note)
     return state, report

@@ -18,7 +18,7 @@ from notsodeep.models import DEQ, Explicit
 from notsodeep.nn.activations import TensorActivation
 from notsodeep.nn.cell_map import Division
 from notsodeep.nn.fixed_point import SolveReport, require_resolvable
-from notsodeep.nn.implicit import equilibrium, full_precision, refuse_export
+from notsodeep.nn.implicit import equilibrium, full_precision, refuse_recording
 from notsodeep.nn.initialization import check_dtype, check_input, spectral_norm, standard_entries, symbolic
 from notsodeep.nn.layers import CellLayer, layer_outputs
 from notsodeep.nn.options import solve_options
@@ -243,7 +243,7 @@ class DEQNet(nn.Module):
 
     def equilibrium(self, x: Tensor, start: Tensor | None = None) -> Tensor:
         """z*, (…, width); `start` is a state to begin from, e.g. that of a nearby input (not when unrolling)."""
-        refuse_export()
+        refuse_recording()
         x = check_input(x, self.in_features, self.readout, rows_only=False)
         if x.ndim != 2:  # as nn.Linear: any leading dimensions
             rows = None if start is None else start.reshape(-1, self.width)

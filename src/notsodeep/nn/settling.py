@@ -19,6 +19,7 @@ from torch.utils import _pytree as tree
 
 from notsodeep.checks import InputError
 from notsodeep.nn.cell_map import CellMap, Division, Form, Recorded, State
+from notsodeep.nn.compiled import keeping_buffers
 from notsodeep.nn.fixed_point import (
     FixedPoint,
     FixedPointMap,
@@ -44,6 +45,13 @@ def settle(
     flat = form.packed(start)
     leaves, spec = tree.tree_flatten(arguments)
     cell = CellMap(f, form, tuple(leaves), spec, len(flat), division)
+    with keeping_buffers():
+        state, report = _settled(cell, flat, options)
+    return form.unpacked(state), report
+
+
+def _settled(cell: CellMap, flat: Tensor, options: SolveOptions) -> tuple[Tensor, SolveReport]:
+    """The same on rows."""
     require_resolvable(options.tol, flat.dtype)
     require_resolvable(options.backward_tol, flat.dtype, "backward_tol")
     if transformed() or (options.backward == "unrolled" and torch.is_grad_enabled()):
@@ -52,11 +60,10 @@ def settle(
                 'z0 would cut the graph of backward="unrolled": begin at zeros, use torch.no_grad(), '
                 'or backward="implicit"'
             )
-        state, report = unrolled(cell, cell.image(flat), options)
-        return form.unpacked(state), report
+        return unrolled(cell, cell.image(flat), options)
     method = partial(stepper, options.solver, options.options)
     cell.keeps = torch.is_grad_enabled() and options.backward == "implicit" and not _saves_elsewhere()
-    solution = _solved(cell, flat.detach(), method, options.tol, options.max_iter, division)
+    solution = _solved(cell, flat.detach(), method, options.tol, options.max_iter, cell.division)
     state, report = solution.state, solution.report
     tell(report, "forward", options.on_failure)
     if torch.is_grad_enabled() and options.backward == "phantom":
@@ -65,7 +72,7 @@ def settle(
         state = _attached(cell, state, report, options)
     if state.data_ptr() == flat.data_ptr():
         state = state.clone()  # the start belongs to the caller
-    return form.unpacked(state), report
+    return state, report
 
 
 def evaluated(f: Callable[..., Any], start: State, arguments: tuple[Any, ...]) -> State:
@@ -166,7 +173,7 @@ class _Attach(torch.autograd.Function):
             leaves[place] = tensor
         cell, options = replace(ctx.cell, leaves=tuple(leaves)), ctx.options
         method = partial(stepper, options.backward_solver, options.backward_options)
-        with full_precision(state):
+        with full_precision(state), keeping_buffers():
             adjoint = _AdjointMap(cell, ctx.kept or cell.graph(state), gradient)
             limits = options.backward_tol, options.backward_max_iter
             found = _solved(adjoint, gradient, method, *limits, cell.division)
@@ -176,13 +183,14 @@ class _Attach(torch.autograd.Function):
 
 
 class _AdjointMap:
-    """w ↦ g + (∂f/∂z)ᵀ w at one point z, from a graph that is kept."""
+    """w ↦ g + (∂f/∂z)ᵀ w at one point z, from a graph that is kept; if it runs once only, from one graph a product."""
 
     leaving = 2.0  # a new graph of the remaining rows, and residuals of the whole batch
     enough = 0.3
 
     def __init__(self, cell: CellMap, graph: Recorded, gradient: Tensor) -> None:
         self.cell, self.graph, self.gradient = cell, graph, gradient
+        self.once = cell.once(graph)
 
     def evaluate(
         self, state: Tensor, out: tuple[Tensor, Tensor] | None = None, last: bool = False
@@ -190,6 +198,8 @@ class _AdjointMap:
         return torch.add(self.gradient, self.jvp(state, state), out=out[0] if out else None), state
 
     def jvp(self, point: Tensor, direction: Tensor) -> Tensor:
+        if self.once:
+            return self.cell.graph(self.graph.state).vjp(direction)
         return self.graph.vjp(direction, retain_graph=True)
 
     def take(self, rows: Tensor) -> _AdjointMap | None:
