@@ -1,7 +1,7 @@
 """Any module in, plain layers out, with figures that are measured again here.
 
-Also covers: nn/candidates.py, nn/measurement.py, nn/observation.py, nn/plain_cell.py, nn/unrolled.py,
-nn/verdicts.py, report/replacement.py.
+Also covers: nn/candidates.py, nn/distillation.py, nn/measurement.py, nn/observation.py, nn/plain_cell.py,
+nn/targets.py, nn/unrolled.py, nn/verdicts.py, report/replacement.py.
 """
 
 from __future__ import annotations
@@ -307,6 +307,45 @@ def test_what_cannot_be_unrolled_is_said():
     assert "no nn.Equilibrium or nn.DEQNet was found" in str(r)
     encoder = torch.nn.Sequential(torch.nn.Linear(12, 5), torch.nn.Linear(5, 12), deep())
     assert "has shape" not in str(nn.replace(encoder, X, samples=100, epochs=1))
+
+
+class Normalised(torch.nn.Module):
+    def __init__(self, width=8):
+        super().__init__()
+        self.W, self.norm = torch.nn.Linear(width, width), torch.nn.LayerNorm(width)
+        with torch.no_grad():
+            self.W.weight *= 0.3
+
+    def forward(self, z, x):
+        return self.norm(torch.tanh(self.W(z) + x))
+
+
+class Tokens(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.table, self.out = torch.nn.Embedding(11, 8), torch.nn.Linear(48, 3)
+        self.deep = nn.Equilibrium(Normalised())
+
+    def forward(self, x):
+        return self.out(self.deep(self.table(x)).flatten(1))
+
+
+def test_integers_that_are_looked_up_are_neither_rounded_nor_mixed(tmp_path):
+    X = torch.randint(0, 11, (80, 6), generator=torch.Generator().manual_seed(0))
+    module = Tokens()
+    for given in (X, X.numpy().astype(np.uint8)):
+        r = nn.replace(module, given, epochs=1, max_time_ratio=100.0)
+    assert {row["family"] for row in r.table} == {"module", "cell"}
+    assert "nothing was mixed" in str(r)
+    torch.testing.assert_close(r.network(X), module(X), atol=0.05, rtol=0.0)
+    plain = torch.nn.Sequential(torch.nn.Embedding(11, 8), torch.nn.Flatten(), torch.nn.Linear(48, 3))
+    with pytest.raises(InputError, match=r"looks up in a table.*no nn\.Equilibrium or nn\.DEQNet was found"):
+        nn.replace(plain, X)
+    pytest.importorskip("matplotlib"), pytest.importorskip("plotly"), pytest.importorskip("onnx")
+    saved = r.save(tmp_path / "out")
+    torch.testing.assert_close(torch.export.load(saved.program).module()(X), r.network(X))
+    page = saved.page.read_text("utf-8")
+    assert "mixtures of them" not in page
 
 
 def test_a_deq_that_lost_its_equilibrium_is_not_called_another_cell():

@@ -12,11 +12,9 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from notsodeep.checks import InputError
-from notsodeep.nn.observation import dense
+from notsodeep.nn.observation import dense, looks_up
 
 __all__ = ["Batches", "is_loader", "label_places"]
-
-_LOOKUPS = (nn.Embedding, nn.EmbeddingBag)
 
 
 class Batches:
@@ -42,7 +40,7 @@ class Batches:
             return
         if y is None:
             raise InputError(f"{name}y is missing; pass targets, or a DataLoader of pairs (x, y) as X")
-        self.X = _inputs(X, self.like, f"{name}X", any(isinstance(one, _LOOKUPS) for one in net.modules()))
+        self.X = _inputs(X, self.like, f"{name}X", looks_up(net))
         self.y = _numbers(y, self.like.device, f"{name}y")
         if self.y.shape[:1] != (len(self.X),):
             raise InputError(f"{name}y has shape {tuple(self.y.shape)} for {len(self.X)} samples")

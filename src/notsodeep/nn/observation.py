@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import Any, NamedTuple
 
@@ -21,11 +21,13 @@ __all__ = [
     "dense",
     "departure",
     "evaluating",
+    "looks_up",
     "module_inputs",
     "module_outputs",
     "multiplied",
     "reached",
     "unwrapped",
+    "zeros_for",
 ]
 
 _FACTORS = (-1.0, 0.5, 0.0, 1.0)  # of the rows of a state, in turn
@@ -85,10 +87,18 @@ def dense(X: Any, name: str) -> Tensor:
         raise InputError(f"{name} is a {type(X).__name__}; pass an array or a tensor of numbers") from None
 
 
+def looks_up(module: Any) -> bool:
+    """Whether a part of the module looks up integers in a table."""
+    if not isinstance(module, torch.nn.Module):
+        return False
+    return any(isinstance(one, torch.nn.Embedding | torch.nn.EmbeddingBag) for one in module.modules())
+
+
 def module_inputs(module: Any, X: Any, name: str = "X") -> Tensor:
     """X as a dense, finite tensor of real numbers in the precision and on the device of the module.
 
-    Arrays, sparse matrices of SciPy and sparse tensors are converted.
+    Arrays, sparse matrices of SciPy and sparse tensors are converted. Integers remain integers for a module with an
+    ``nn.Embedding``.
     """
     tensor = dense(X, name)
     if tensor.ndim < 2 or 0 in tensor.shape or tensor.is_complex():
@@ -98,10 +108,17 @@ def module_inputs(module: Any, X: Any, name: str = "X") -> Tensor:
     like = next(module.parameters(), None) if isinstance(module, torch.nn.Module) else None
     default = tensor.dtype if tensor.is_floating_point() else torch.get_default_dtype()
     dtype = like.dtype if like is not None and like.is_floating_point() else default
+    dtype = torch.long if looks_up(module) and not tensor.is_floating_point() else dtype
     tensor = tensor.detach().to(device=like.device if like is not None else None, dtype=dtype)
     if not bool(tensor.isfinite().all()):
         raise InputError(f"{name} holds NaN or infinite values; remove or impute them")
     return tensor
+
+
+def zeros_for(net: torch.nn.Module, sample: Sequence[int]) -> Tensor:
+    """Two samples of zeros, of this shape each, of the type that the network takes and where it is."""
+    like = next(net.parameters())
+    return torch.zeros(2, *sample, dtype=torch.long if looks_up(net) else like.dtype, device=like.device)
 
 
 @torch.no_grad()

@@ -19,7 +19,7 @@ from notsodeep.extras import need
 from notsodeep.kernels.parabolas import LAST, MIDDLE, PER_UNIT, parabolas
 from notsodeep.nn.activations import bends, require_registered
 from notsodeep.nn.networks import ExplicitNet
-from notsodeep.nn.observation import unwrapped
+from notsodeep.nn.observation import unwrapped, zeros_for
 
 __all__ = ["export_onnx"]
 
@@ -137,7 +137,7 @@ class Graph:
         traced = torch.fx.symbolic_trace(net)
         values: dict[Any, str] = {}
         with torch.no_grad():
-            example = net(torch.zeros(2, *sample, dtype=next(net.parameters()).dtype))
+            example = net(zeros_for(net, sample))
         for node in traced.graph.nodes:
             if node.op == "placeholder":
                 values[node] = "x"
