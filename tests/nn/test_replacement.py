@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import sys
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -262,7 +263,7 @@ def cells_of_other_forms():
 
 
 @pytest.mark.parametrize(("name", "module", "shape"), [pytest.param(*one, id=one[0]) for one in cells_of_other_forms()])
-def test_steps_of_any_cell_are_candidates(name, module, shape, tmp_path):
+def test_steps_of_any_cell_are_candidates(name, module, shape, tmp_path, monkeypatch):
     """One step of Picard after another, written out, and in the files."""
     X = torch.randn(120, *shape, generator=torch.Generator().manual_seed(1))
     before = {key: value.clone() for key, value in module.state_dict().items()}
@@ -284,7 +285,10 @@ def test_steps_of_any_cell_are_candidates(name, module, shape, tmp_path):
             expected = module[1:](deep.f(deep.f(torch.zeros(9, 4, 3, 4), x), x))
             torch.testing.assert_close(plain(x), expected)
         pytest.importorskip("matplotlib"), pytest.importorskip("plotly"), pytest.importorskip("onnx")
-        saved = r.save(tmp_path / "out")
+        with monkeypatch.context() as patch:
+            patch.setitem(sys.modules, "onnxscript", None)
+            with pytest.warns(UserWarning, match=r"no network\.onnx was written: .* pip install"):
+                saved = r.save(tmp_path / "out")
         assert saved.onnx is None
         loaded = torch.export.load(saved.program).module()
         with torch.no_grad():
@@ -293,6 +297,21 @@ def test_steps_of_any_cell_are_candidates(name, module, shape, tmp_path):
         page = saved.page.read_text("utf-8")
         assert "torch.export.load" in page
         assert "onnxruntime" not in page
+
+
+def test_any_cell_is_saved_as_onnx(tmp_path):
+    """Layers without a form among our own nodes are written by torch."""
+    for package in ("matplotlib", "plotly", "onnx", "onnxscript", "onnxruntime"):
+        pytest.importorskip(package)
+    import onnxruntime as ort
+
+    torch.manual_seed(0)
+    module = torch.nn.Sequential(nn.Equilibrium(Normalised(12)), torch.nn.Linear(12, 3))
+    saved = (r := nn.replace(module, rows(100), samples=100, epochs=1, max_time_ratio=100.0)).save(tmp_path / "out")
+    assert r.chosen["family"] == "cell"
+    for X in (rows(100), rows(1)):
+        found = ort.InferenceSession(saved.onnx, providers=["CPUExecutionProvider"]).run(None, {"x": X.numpy()})[0]
+        np.testing.assert_allclose(found, r.network(X).detach().numpy(), atol=1e-5)
 
 
 def test_what_cannot_be_unrolled_is_said():
@@ -346,6 +365,11 @@ def test_integers_that_are_looked_up_are_neither_rounded_nor_mixed(tmp_path):
     torch.testing.assert_close(torch.export.load(saved.program).module()(X), r.network(X))
     page = saved.page.read_text("utf-8")
     assert "mixtures of them" not in page
+    if saved.onnx is not None:
+        ort = pytest.importorskip("onnxruntime")
+        found = ort.InferenceSession(saved.onnx, providers=["CPUExecutionProvider"]).run(None, {"x": X.numpy()})[0]
+        np.testing.assert_allclose(found, r.network(X).detach().numpy(), atol=1e-5)
+        assert "int64" in page
 
 
 def test_a_deq_that_lost_its_equilibrium_is_not_called_another_cell():

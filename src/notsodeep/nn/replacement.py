@@ -88,8 +88,8 @@ class Replacement:
         """Write the network (``network.safetensors``, ``network.onnx``), the table and a page into a directory.
 
         :func:`load` rebuilds the network from the first. Of steps of a cell, which are generated code, it has the
-        weights alone, and ``network.pt2`` is the program for ``torch.export.load``; ``network.onnx`` is left
-        out where a layer has no ONNX form here, such as a convolution.
+        weights alone, and ``network.pt2`` is the program for ``torch.export.load``. Where ``network.onnx`` cannot be
+        written, a warning says why.
 
         An earlier replacement there is replaced; a directory with any other file is refused. Needs the extra
         ``report``. Returns the paths; ``page`` is that of ``index.html``.

@@ -13,6 +13,7 @@ import torch
 
 from notsodeep import files
 from notsodeep.checks import InputError
+from notsodeep.errors import warn_ignored
 from notsodeep.extras import need
 from notsodeep.nn.export import packed, save
 from notsodeep.nn.observation import looks_up, zeros_for
@@ -58,8 +59,9 @@ def write_replacement(found: Replacement, directory: str | Path) -> SavedReplace
         dtype = str(next(found.network.parameters()).dtype).removeprefix("torch.")
         try:
             export_onnx(found.network, fresh / "network.onnx", shape=found.sample_shape, dtype=dtype)
-        except InputError:  # a layer without an ONNX form
+        except InputError as error:
             (fresh / "network.onnx").unlink(missing_ok=True)
+            warn_ignored(f"no network.onnx was written: {error}")
         kept = {path.name for path in fresh.iterdir()}
         content = {
             "name": found.name,
