@@ -55,6 +55,44 @@ def test_a_loader_gives_what_arrays_give():
         nn.fit(shallow(), DataLoader([]))
 
 
+def test_a_loader_may_give_several_inputs():
+    """Lists and dictionaries reach the network as they are, in its precision; so does anything that is no tensor."""
+    X, y = task()
+
+    class Pair(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.net = shallow(dtype=torch.float64)
+
+        def forward(self, x):
+            first, second = x.values() if isinstance(x, dict) else getattr(x, "both", x)
+            return self.net(torch.cat([first, second], dim=1))
+
+    class Graph:
+        def __init__(self, both):
+            self.both = both
+
+    def pairs(give):
+        return DataLoader(list(zip(X, y, strict=True)), batch_size=32, collate_fn=lambda batch: collated(give, batch))
+
+    def collated(give, batch):
+        x, labels = (torch.stack(one) for one in zip(*batch, strict=True))
+        return give(x[:, :2], x[:, 2:]), labels
+
+    losses = []
+    for give in (
+        lambda a, b: [a, b],
+        lambda a, b: (a, b),
+        lambda a, b: {"a": a, "b": b},
+        lambda a, b: Graph((a.double(), b.double())),
+    ):
+        losses.append(nn.fit(Pair(), pairs(give), epochs=2, validation=pairs(give), seed=0).last.loss)
+    assert losses == [losses[0]] * 4
+    assert losses[0] == pytest.approx(
+        nn.fit(shallow(dtype=torch.float64), DataLoader(TensorDataset(X, y), 32), epochs=2, seed=0).last.loss
+    )
+
+
 def test_a_shuffling_loader_resumes_exactly(tmp_path):
     X, y = task()
     whole, parts = shallow(), shallow()

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from notsodeep.checks import InputError, NotConvergedError, choice, count, nonnegative, positive, seeded
-from notsodeep.nn.batches import Batches, is_loader, label_places
+from notsodeep.nn.batches import Batches, first_rows, is_loader, label_places
 from notsodeep.nn.epochs import Epoch, History
 from notsodeep.nn.equilibrium import Equilibrium
 from notsodeep.nn.export import describe
@@ -134,15 +134,15 @@ class Run:
         for data in (self.data, *([self.validation] if self.validation else [])):
             X, y = data.first()
             features = getattr(self.net, "in_features", None)
-            if isinstance(features, int) and X.shape[-1] != features:
+            if isinstance(features, int) and isinstance(X, Tensor) and X.shape[-1] != features:
                 raise InputError(f"{data.name}X has {X.shape[-1]} features but the network takes {features}")
             with evaluating(self.net):
-                output = self.net(X[:1])
+                output = self.net(first_rows(X, 1, len(y)))
             given = tuple(output.shape[1:])
             if self.loss == "squared" and _column(y, output).shape[1:] != given:
                 raise InputError(f"{data.name}y has shape {tuple(y.shape[1:])} a sample but the network gives {given}")
             if self.loss == "cross_entropy":
-                classes = label_places(output, y[:1])[0].shape[1]
+                classes = label_places(output, y[: len(output)])[0].shape[1]
                 if int(y.max()) >= classes:
                     raise InputError(
                         f"{data.name}y holds the label {int(y.max())} but the network has {classes} outputs"
