@@ -269,6 +269,32 @@ def test_places_without_a_label_do_not_count():
         nn.fit(shallow(), X, tags.clamp_min(-1))
 
 
+def test_batches_count_by_their_labels():
+    """A batch without any has no loss; those whose gradients are added up weigh as the places that they label."""
+    X, tags = torch.randn(40, 5, 6), torch.randint(2, (40, 5))
+    tags[8:, 1:] = -100
+    whole, parts = shallow(), shallow()
+    losses = [
+        nn.fit(net, X, tags, epochs=1, batch_size=size, accumulate=steps, optimizer="sgd", validation=(X, tags)).last
+        for net, size, steps in ((whole, 40, 1), (parts, 8, 5))
+    ]
+    torch.testing.assert_close(weights(parts), weights(whole))
+    assert losses[0].loss == pytest.approx(losses[1].loss, rel=1e-5)
+    assert losses[0].accuracy == pytest.approx(losses[1].accuracy)
+    assert losses[0].validation_loss == pytest.approx(losses[1].validation_loss, rel=1e-5)
+    few = tags.clone()
+    few[1:] = -100
+    alone, among = shallow(), shallow()
+    nn.fit(alone, X[:1], few[:1], epochs=2)
+    last = nn.fit(among, X, few, epochs=2, batch_size=1, validation=(X, few)).last
+    torch.testing.assert_close(weights(among), weights(alone))
+    assert np.isfinite(last.validation_loss)
+    with pytest.raises(InputError, match="in epoch 1, or y no label but -100"):
+        nn.fit(shallow(), X, torch.full_like(tags, -100))
+    with pytest.raises(InputError, match="validation X gives no sample, or y no label but -100"):
+        nn.fit(shallow(), X, tags, validation=(X, torch.full_like(tags, -100)))
+
+
 def test_a_checkpoint_knows_the_tensors_of_a_loader(tmp_path):
     X, y = task()
     path = tmp_path / "run.safetensors"

@@ -294,6 +294,8 @@ def test_steps_of_any_cell_are_candidates(name, module, shape, tmp_path, monkeyp
         with torch.no_grad():
             for rows_ in (X, X[:1]):
                 torch.testing.assert_close(loaded(rows_), r.network(rows_))
+        with pytest.raises(InputError, match=r"weights of generated code alone.*network\.pt2"):
+            nn.load(saved.weights)
         page = saved.page.read_text("utf-8")
         assert "torch.export.load" in page
         assert "onnxruntime" not in page
@@ -421,12 +423,26 @@ def test_images_values_and_other_precisions():
         ({"y": np.full(400, 0.5), "task": "classes"}, "a vector of labels"),
         ({"test": (rows(5), np.full(5, 7))}, "y of test holds labels outside"),
         ({"test": rows(5, 3)}, "test has samples of shape"),
+        ({"y": np.full(400, np.nan)}, "^y holds NaN or infinite values"),
+        ({"test": (rows(5), [np.nan] * 5)}, "^y of test holds NaN or infinite values"),
+        ({"module": lambda x: torch.ones(len(x), 1)}, "the same outputs for all samples"),
+        ({"module": lambda x: torch.tensor([1.0, 2.0, 3.0]).expand(len(x), 3)}, "the same outputs for all samples"),
+        ({"module": lambda x: torch.zeros(len(x), 2)}, "the same outputs for all samples"),
     ],
 )
 def test_bad_input_gets_one_line(change, message):
     arguments = {"module": deep(), "X": rows(), "y": None, **change}
     with pytest.raises(InputError, match=message):
         nn.replace(arguments.pop("module"), arguments.pop("X"), **arguments)
+
+
+def test_outputs_that_are_constant_where_it_learns():
+    """Only one row, which is held out, differs from the others."""
+    X = rows(40)
+    order = torch.randperm(40, generator=torch.Generator().manual_seed(0))  # as replace holds out rows
+    X[order[-1]] = 9.0
+    r = nn.replace(lambda x: torch.relu(x[:, :3] - 5), X, samples=28, epochs=4)
+    assert all(np.isfinite(row["agreement"]) for row in r.table)
 
 
 def test_whole_numbers_are_classes_and_one_logit_tells_two():

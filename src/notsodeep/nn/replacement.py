@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 __all__ = ["Replacement", "replace"]
 
 _FEWEST = 20  # samples
+_ROUNDING = 4 * torch.finfo(torch.float32).eps  # by which outputs differ that are called equal
 _BATCHES = (1, 1000)  # sizes at which time is measured
 _TOKENS = (
     "X holds integers that the module looks up in a table: nothing was mixed, and only steps of its cell were tried."
@@ -230,6 +231,8 @@ def replace(
     outputs = module_outputs(module, rows, CHUNK).float()
     if not bool(outputs.isfinite().all()):
         raise InputError("the module returns NaN or infinite values on X; it cannot be learned")
+    if bool(((outputs - outputs[0]).abs() <= _ROUNDING * outputs.abs().max()).all()):
+        raise InputError("the module returns the same outputs for all samples of X: nothing can be learned; check both")
     generator = torch.Generator().manual_seed(seed)
     order = torch.randperm(len(rows), generator=generator)
     parts = [0.7, 0.85] if test is None else [0.85, 1.0]

@@ -20,6 +20,8 @@ def labels_or_values(y: Any, rows: int, name: str) -> Tensor | None:
         target = torch.as_tensor(np.asarray(y.cpu() if isinstance(y, Tensor) else y))
     except (TypeError, ValueError, RuntimeError):
         raise InputError(f"{name} must hold numbers; number the classes 0, 1, … first") from None
+    if target.is_floating_point() and not bool(target.isfinite().all()):
+        raise InputError(f"{name} holds NaN or infinite values; remove those samples")
     if target.shape[:1] != (rows,):
         raise InputError(f"{name} has shape {tuple(target.shape)} for {rows} samples")
     return target[:, 0] if target.ndim == 2 and target.shape[1] == 1 else target

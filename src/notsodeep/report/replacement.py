@@ -15,7 +15,7 @@ from notsodeep import files
 from notsodeep.checks import InputError
 from notsodeep.errors import warn_ignored
 from notsodeep.extras import need
-from notsodeep.nn.export import packed, save
+from notsodeep.nn.export import WEIGHTS, packed, save
 from notsodeep.nn.observation import looks_up, zeros_for
 from notsodeep.nn.onnx_graph import export_onnx
 from notsodeep.nn.replacement import Replacement, table_text
@@ -53,7 +53,7 @@ def write_replacement(found: Replacement, directory: str | Path) -> SavedReplace
         if rebuilt:
             save(found.network, fresh / "network.safetensors")
         else:  # steps of a cell: generated code, which no file of ours may hold
-            weights = packed(found.network.state_dict(), "notsodeep-weights", {"name": found.name})
+            weights = packed(found.network.state_dict(), WEIGHTS, {"name": found.name})
             files.write(fresh / "network.safetensors", weights)
             files.write(fresh / "network.pt2", _program(found))
         dtype = str(next(found.network.parameters()).dtype).removeprefix("torch.")
