@@ -116,7 +116,8 @@ def _version(name: str) -> str:
 def save(name: str, result: Mapping[str, Any], seconds: float) -> Path:
     """Write ``results/<name>.json`` with the machine and the date beside the result.
 
-    If its rows name a "processor", the stored rows of other processors are kept, with their verdicts.
+    If its rows name a "processor", the stored rows of other processors are kept, with their verdicts. A result made
+    from stored records brings its own "seconds", "date" and "machine".
     """
     from notsodeep import files
 
@@ -128,7 +129,9 @@ def save(name: str, result: Mapping[str, Any], seconds: float) -> Path:
         stored = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {"rows": []}
         result = _beside(stored, result)
     today = datetime.datetime.now(datetime.UTC).date().isoformat()
-    content = {"name": name, **result, "seconds": round(seconds, 1), "date": today, "machine": machine()}
+    told = {"seconds": seconds, "date": today, "machine": machine(), **result}
+    content = {"name": name, **{key: told[key] for key in (*result, "seconds", "date", "machine")}}
+    content["seconds"] = round(content["seconds"], 1)
     files.write(path, json.dumps(content, indent=1, ensure_ascii=False) + "\n", parents=True)
     return path
 

@@ -75,6 +75,32 @@ def test_saved_results_become_the_page(modules: Any, tmp_path: Path, monkeypatch
     assert "Nothing has been measured" in write.render([])
 
 
+def test_a_result_of_stored_records_has_their_time(
+    modules: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And its verdict counts the networks that it is about."""
+    common, _ = modules
+    pytest.importorskip("torch")
+    import what_replaces_a_trained_deq as benchmark
+
+    monkeypatch.setattr(common, "RESULTS", tmp_path)
+    records, missing = benchmark.stored()
+    narrow = [one for one in records if (one["data"], one["width"]) == ("mnist", 256)]
+    agreement = {
+        (one["seed"], one["activation"]): next(r for r in one["table"] if r["network"] == one["chosen"])["agreement"]
+        for one in narrow
+    }
+    able = [one for one in narrow if one["table"][0]["accuracy"] >= 0.95]
+    worst = min(agreement[one["seed"], one["activation"]] for one in able)
+    verdict = benchmark.summary(records, missing)["verdict"]
+    assert f"≥ {100 * worst:.2f} % for the {len(able)} of {len(narrow)} DEQs of ≥ 95 %" in verdict
+    assert f"(for all {len(narrow)}: ≥ {100 * min(agreement.values()):.2f} %)" in verdict
+    stored = json.loads(common.save("a", benchmark.summary(records, missing), 0.01).read_text(encoding="utf-8"))
+    assert stored["seconds"] == pytest.approx(sum(one["seconds"] for one in records), abs=0.1)
+    assert stored["date"] == max(one["date"] for one in records)
+    assert stored["machine"] in [one["machine"] for one in records]
+
+
 def test_the_page_is_up_to_date(modules: Any) -> None:
     _, write = modules
     files = sorted((ROOT / "benchmarks" / "results").glob("*.json"))

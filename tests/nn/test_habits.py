@@ -55,6 +55,44 @@ def test_a_loader_gives_what_arrays_give():
         nn.fit(shallow(), DataLoader([]))
 
 
+def test_a_loader_may_give_several_inputs():
+    """Lists and dictionaries reach the network as they are, in its precision; so does anything that is no tensor."""
+    X, y = task()
+
+    class Pair(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.net = shallow(dtype=torch.float64)
+
+        def forward(self, x):
+            first, second = x.values() if isinstance(x, dict) else getattr(x, "both", x)
+            return self.net(torch.cat([first, second], dim=1))
+
+    class Graph:
+        def __init__(self, both):
+            self.both = both
+
+    def pairs(give):
+        return DataLoader(list(zip(X, y, strict=True)), batch_size=32, collate_fn=lambda batch: collated(give, batch))
+
+    def collated(give, batch):
+        x, labels = (torch.stack(one) for one in zip(*batch, strict=True))
+        return give(x[:, :2], x[:, 2:]), labels
+
+    losses = []
+    for give in (
+        lambda a, b: [a, b],
+        lambda a, b: (a, b),
+        lambda a, b: {"a": a, "b": b},
+        lambda a, b: Graph((a.double(), b.double())),
+    ):
+        losses.append(nn.fit(Pair(), pairs(give), epochs=2, validation=pairs(give), seed=0).last.loss)
+    assert losses == [losses[0]] * 4
+    assert losses[0] == pytest.approx(
+        nn.fit(shallow(dtype=torch.float64), DataLoader(TensorDataset(X, y), 32), epochs=2, seed=0).last.loss
+    )
+
+
 def test_a_shuffling_loader_resumes_exactly(tmp_path):
     X, y = task()
     whole, parts = shallow(), shallow()
@@ -229,6 +267,32 @@ def test_places_without_a_label_do_not_count():
     assert (whole.loss, whole.accuracy) == pytest.approx((part.loss, part.accuracy), rel=1e-5)
     with pytest.raises(InputError, match="negative labels"):
         nn.fit(shallow(), X, tags.clamp_min(-1))
+
+
+def test_batches_count_by_their_labels():
+    """A batch without any has no loss; those whose gradients are added up weigh as the places that they label."""
+    X, tags = torch.randn(40, 5, 6), torch.randint(2, (40, 5))
+    tags[8:, 1:] = -100
+    whole, parts = shallow(), shallow()
+    losses = [
+        nn.fit(net, X, tags, epochs=1, batch_size=size, accumulate=steps, optimizer="sgd", validation=(X, tags)).last
+        for net, size, steps in ((whole, 40, 1), (parts, 8, 5))
+    ]
+    torch.testing.assert_close(weights(parts), weights(whole))
+    assert losses[0].loss == pytest.approx(losses[1].loss, rel=1e-5)
+    assert losses[0].accuracy == pytest.approx(losses[1].accuracy)
+    assert losses[0].validation_loss == pytest.approx(losses[1].validation_loss, rel=1e-5)
+    few = tags.clone()
+    few[1:] = -100
+    alone, among = shallow(), shallow()
+    nn.fit(alone, X[:1], few[:1], epochs=2)
+    last = nn.fit(among, X, few, epochs=2, batch_size=1, validation=(X, few)).last
+    torch.testing.assert_close(weights(among), weights(alone))
+    assert np.isfinite(last.validation_loss)
+    with pytest.raises(InputError, match="in epoch 1, or y no label but -100"):
+        nn.fit(shallow(), X, torch.full_like(tags, -100))
+    with pytest.raises(InputError, match="validation X gives no sample, or y no label but -100"):
+        nn.fit(shallow(), X, tags, validation=(X, torch.full_like(tags, -100)))
 
 
 def test_a_checkpoint_knows_the_tensors_of_a_loader(tmp_path):

@@ -335,6 +335,65 @@ def test_what_follows_the_state_is_seen():
     assert found.trustworthy, str(found)
 
 
+class Followed(Theirs):
+    def __init__(self, result) -> None:
+        super().__init__(100, 20)
+        self.out, self.skip = torch.nn.Linear(100, 10), torch.nn.Linear(20, 10)
+        self.last, self.result = torch.nn.Linear(10, 3), result
+
+    def forward(self, x):
+        h = torch.zeros(len(x), self.W.out_features)
+        for _ in range(40):
+            h = self.act(self.W(h) + self.U(x))
+        return self.result(self, x, h)
+
+
+@pytest.mark.parametrize(
+    ("result", "trusted"),
+    [
+        (lambda self, x, h: self.last(self.out(h)), True),
+        (lambda self, x, h: (h, self.out(h)), True),
+        (lambda self, x, h: self.out(h).softmax(1), False),
+        (lambda self, x, h: self.out(h) * h.norm(dim=1, keepdim=True), False),
+        (lambda self, x, h: self.skip(x) + self.out(h), False),
+        (lambda self, x, h: self.out(h) - self.out(h).mean(0), False),  # of other rows
+    ],
+)
+def test_outputs_of_a_trusted_module_are_affine_in_its_state(result, trusted):
+    X = gaussian(60, 20)
+    found = nn.match_module(Followed(result), X)
+    assert found.trustworthy is trusted, str(found)
+    if not trusted:
+        assert [one.name for one in found.assumptions if not one.holds] == ["outputs − affine map of h"]
+
+
+class WithSkip(torch.nn.Module):
+    def __init__(self, net, scale) -> None:
+        super().__init__()
+        self.net, self.skip, self.scale = net, torch.nn.Linear(20, 32), scale
+
+    def forward(self, x):
+        return self.net(x) + self.scale * self.skip(x)
+
+
+def test_a_trusted_wrapper_adds_linear_maps_alone():
+    X = gaussian(60, 20)
+
+    def found(*tail, rows=X):
+        net = nn.DEQNet(nsd.DEQ("relu", 0.2, 0.8), 20, 100, 32, seed=0)
+        module = WithSkip(net, *tail) if isinstance(tail[0], float) else torch.nn.Sequential(net, *tail)
+        return nn.match_module(module, rows)
+
+    linear = torch.nn.Linear(32, 10)
+    for rows in (X, X[:1]):
+        assert found(linear, rows=rows).trustworthy
+        assert not found(10.0, rows=rows).trustworthy
+    assert found(torch.nn.BatchNorm1d(32), linear).trustworthy
+    for tail in ((torch.nn.ReLU(), linear), (torch.nn.Softmax(1),), (torch.nn.Tanh(), linear)):
+        failed = [one.name for one in found(*tail).assumptions if not one.holds]
+        assert failed == ["outputs − affine map of h"], tail
+
+
 @pytest.mark.parametrize("phi", ["tanh", "relu"])
 @pytest.mark.parametrize(("width", "seeds"), [(50, 6), (200, 4), (1000, 1)])
 def test_random_weights_are_trusted(phi, width, seeds):

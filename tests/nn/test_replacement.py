@@ -1,13 +1,14 @@
 """Any module in, plain layers out, with figures that are measured again here.
 
-Also covers: nn/candidates.py, nn/measurement.py, nn/observation.py, nn/plain_cell.py, nn/unrolled.py,
-nn/verdicts.py, report/replacement.py.
+Also covers: nn/candidates.py, nn/distillation.py, nn/measurement.py, nn/observation.py, nn/plain_cell.py,
+nn/targets.py, nn/unrolled.py, nn/verdicts.py, report/replacement.py.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import json
+import sys
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -262,7 +263,7 @@ def cells_of_other_forms():
 
 
 @pytest.mark.parametrize(("name", "module", "shape"), [pytest.param(*one, id=one[0]) for one in cells_of_other_forms()])
-def test_steps_of_any_cell_are_candidates(name, module, shape, tmp_path):
+def test_steps_of_any_cell_are_candidates(name, module, shape, tmp_path, monkeypatch):
     """One step of Picard after another, written out, and in the files."""
     X = torch.randn(120, *shape, generator=torch.Generator().manual_seed(1))
     before = {key: value.clone() for key, value in module.state_dict().items()}
@@ -284,15 +285,35 @@ def test_steps_of_any_cell_are_candidates(name, module, shape, tmp_path):
             expected = module[1:](deep.f(deep.f(torch.zeros(9, 4, 3, 4), x), x))
             torch.testing.assert_close(plain(x), expected)
         pytest.importorskip("matplotlib"), pytest.importorskip("plotly"), pytest.importorskip("onnx")
-        saved = r.save(tmp_path / "out")
+        with monkeypatch.context() as patch:
+            patch.setitem(sys.modules, "onnxscript", None)
+            with pytest.warns(UserWarning, match=r"no network\.onnx was written: .* pip install"):
+                saved = r.save(tmp_path / "out")
         assert saved.onnx is None
         loaded = torch.export.load(saved.program).module()
         with torch.no_grad():
             for rows_ in (X, X[:1]):
                 torch.testing.assert_close(loaded(rows_), r.network(rows_))
+        with pytest.raises(InputError, match=r"weights of generated code alone.*network\.pt2"):
+            nn.load(saved.weights)
         page = saved.page.read_text("utf-8")
         assert "torch.export.load" in page
         assert "onnxruntime" not in page
+
+
+def test_any_cell_is_saved_as_onnx(tmp_path):
+    """Layers without a form among our own nodes are written by torch."""
+    for package in ("matplotlib", "plotly", "onnx", "onnxscript", "onnxruntime"):
+        pytest.importorskip(package)
+    import onnxruntime as ort
+
+    torch.manual_seed(0)
+    module = torch.nn.Sequential(nn.Equilibrium(Normalised(12)), torch.nn.Linear(12, 3))
+    saved = (r := nn.replace(module, rows(100), samples=100, epochs=1, max_time_ratio=100.0)).save(tmp_path / "out")
+    assert r.chosen["family"] == "cell"
+    for X in (rows(100), rows(1)):
+        found = ort.InferenceSession(saved.onnx, providers=["CPUExecutionProvider"]).run(None, {"x": X.numpy()})[0]
+        np.testing.assert_allclose(found, r.network(X).detach().numpy(), atol=1e-5)
 
 
 def test_what_cannot_be_unrolled_is_said():
@@ -307,6 +328,50 @@ def test_what_cannot_be_unrolled_is_said():
     assert "no nn.Equilibrium or nn.DEQNet was found" in str(r)
     encoder = torch.nn.Sequential(torch.nn.Linear(12, 5), torch.nn.Linear(5, 12), deep())
     assert "has shape" not in str(nn.replace(encoder, X, samples=100, epochs=1))
+
+
+class Normalised(torch.nn.Module):
+    def __init__(self, width=8):
+        super().__init__()
+        self.W, self.norm = torch.nn.Linear(width, width), torch.nn.LayerNorm(width)
+        with torch.no_grad():
+            self.W.weight *= 0.3
+
+    def forward(self, z, x):
+        return self.norm(torch.tanh(self.W(z) + x))
+
+
+class Tokens(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.table, self.out = torch.nn.Embedding(11, 8), torch.nn.Linear(48, 3)
+        self.deep = nn.Equilibrium(Normalised())
+
+    def forward(self, x):
+        return self.out(self.deep(self.table(x)).flatten(1))
+
+
+def test_integers_that_are_looked_up_are_neither_rounded_nor_mixed(tmp_path):
+    X = torch.randint(0, 11, (80, 6), generator=torch.Generator().manual_seed(0))
+    module = Tokens()
+    for given in (X, X.numpy().astype(np.uint8)):
+        r = nn.replace(module, given, epochs=1, max_time_ratio=100.0)
+    assert {row["family"] for row in r.table} == {"module", "cell"}
+    assert "nothing was mixed" in str(r)
+    torch.testing.assert_close(r.network(X), module(X), atol=0.05, rtol=0.0)
+    plain = torch.nn.Sequential(torch.nn.Embedding(11, 8), torch.nn.Flatten(), torch.nn.Linear(48, 3))
+    with pytest.raises(InputError, match=r"looks up in a table.*no nn\.Equilibrium or nn\.DEQNet was found"):
+        nn.replace(plain, X)
+    pytest.importorskip("matplotlib"), pytest.importorskip("plotly"), pytest.importorskip("onnx")
+    saved = r.save(tmp_path / "out")
+    torch.testing.assert_close(torch.export.load(saved.program).module()(X), r.network(X))
+    page = saved.page.read_text("utf-8")
+    assert "mixtures of them" not in page
+    if saved.onnx is not None:
+        ort = pytest.importorskip("onnxruntime")
+        found = ort.InferenceSession(saved.onnx, providers=["CPUExecutionProvider"]).run(None, {"x": X.numpy()})[0]
+        np.testing.assert_allclose(found, r.network(X).detach().numpy(), atol=1e-5)
+        assert "int64" in page
 
 
 def test_a_deq_that_lost_its_equilibrium_is_not_called_another_cell():
@@ -358,12 +423,26 @@ def test_images_values_and_other_precisions():
         ({"y": np.full(400, 0.5), "task": "classes"}, "a vector of labels"),
         ({"test": (rows(5), np.full(5, 7))}, "y of test holds labels outside"),
         ({"test": rows(5, 3)}, "test has samples of shape"),
+        ({"y": np.full(400, np.nan)}, "^y holds NaN or infinite values"),
+        ({"test": (rows(5), [np.nan] * 5)}, "^y of test holds NaN or infinite values"),
+        ({"module": lambda x: torch.ones(len(x), 1)}, "the same outputs for all samples"),
+        ({"module": lambda x: torch.tensor([1.0, 2.0, 3.0]).expand(len(x), 3)}, "the same outputs for all samples"),
+        ({"module": lambda x: torch.zeros(len(x), 2)}, "the same outputs for all samples"),
     ],
 )
 def test_bad_input_gets_one_line(change, message):
     arguments = {"module": deep(), "X": rows(), "y": None, **change}
     with pytest.raises(InputError, match=message):
         nn.replace(arguments.pop("module"), arguments.pop("X"), **arguments)
+
+
+def test_outputs_that_are_constant_where_it_learns():
+    """Only one row, which is held out, differs from the others."""
+    X = rows(40)
+    order = torch.randperm(40, generator=torch.Generator().manual_seed(0))  # as replace holds out rows
+    X[order[-1]] = 9.0
+    r = nn.replace(lambda x: torch.relu(x[:, :3] - 5), X, samples=28, epochs=4)
+    assert all(np.isfinite(row["agreement"]) for row in r.table)
 
 
 def test_whole_numbers_are_classes_and_one_logit_tells_two():

@@ -111,8 +111,48 @@ def test_images_and_vectors_in_onnx(tmp_path):
     for bad, message in (({"opset": 7}, "opset=7"), ({"dtype": "int8"}, "dtype")):
         with pytest.raises(InputError, match=message):
             nn.export_onnx(net, tmp_path / "net.onnx", shape=(3, 4), **bad)
-    with pytest.raises(InputError, match=r"torch\.onnx\.export"):
-        nn.export_onnx(torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Softmax(1)), tmp_path / "net.onnx")
+
+
+@pytest.mark.parametrize(
+    ("layers", "shape"),
+    [
+        ([torch.nn.Linear(12, 12), torch.nn.LayerNorm(12), torch.nn.Softmax(1)], (12,)),
+        ([torch.nn.Conv2d(2, 4, 3), torch.nn.GroupNorm(2, 4), torch.nn.ReLU(), torch.nn.Flatten()], (2, 4, 5)),
+        ([torch.nn.Linear(4, 6), torch.nn.Flatten(2)], (2, 3, 4)),  # the rank stays above 2
+        ([torch.nn.Linear(4, 6), torch.nn.Unflatten(1, (2, 3)), torch.nn.Tanh()], (6, 4)),
+        ([torch.nn.Embedding(11, 4), torch.nn.Flatten(), torch.nn.Linear(12, 3)], (3,)),
+    ],
+    ids=["normalisation", "convolution", "flatten", "unflatten", "table"],
+)
+def test_other_layers_are_left_to_the_exporter_of_torch(layers, shape, tmp_path, capfd):
+    pytest.importorskip("onnxscript")
+    ort = pytest.importorskip("onnxruntime")
+    net = torch.nn.Sequential(*layers)
+    path = nn.export_onnx(net, tmp_path / "net.onnx", shape=shape)
+    session = ort.InferenceSession(path, providers=["CPUExecutionProvider"])
+    table = isinstance(layers[0], torch.nn.Embedding)
+    for n in (1, 5):
+        x = torch.randint(0, 11, (n, *shape)) if table else torch.randn(n, *shape)
+        found = session.run(None, {"x": x.numpy()})[0]
+        assert found.shape == net(x).shape
+        np.testing.assert_allclose(found, net(x).detach().numpy(), rtol=1e-5, atol=1e-6)
+    assert capfd.readouterr() == ("", "")
+    if table:
+        with pytest.raises(InputError, match="shape is missing"):
+            nn.export_onnx(net, tmp_path / "net.onnx")
+
+
+def test_what_no_exporter_takes_is_one_line(tmp_path, monkeypatch):
+    net = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Softmax(1))
+    pytest.importorskip("onnxscript")
+    with monkeypatch.context() as patch:
+        patch.setattr(torch.onnx, "export", lambda *given, **named: 1 / 0)
+        with pytest.raises(InputError, match=r"^the layer Softmax.*torch\.onnx\.export fails: division by zero$"):
+            nn.export_onnx(net, tmp_path / "net.onnx")
+    monkeypatch.setitem(sys.modules, "onnxscript", None)
+    with pytest.raises(InputError, match=r"the layer Softmax\(dim=1\) is left to .* pip install \"notsodeep\[nn\]\""):
+        nn.export_onnx(net, tmp_path / "net.onnx")
+    assert not list(tmp_path.iterdir())
 
 
 def test_plain_layers_survive_the_disk(tmp_path):

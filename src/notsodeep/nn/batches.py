@@ -9,14 +9,13 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves, tree_map
 from torch.utils.data import DataLoader, TensorDataset
 
 from notsodeep.checks import InputError
-from notsodeep.nn.observation import dense
+from notsodeep.nn.observation import dense, looks_up
 
-__all__ = ["Batches", "is_loader", "label_places"]
-
-_LOOKUPS = (nn.Embedding, nn.EmbeddingBag)
+__all__ = ["Batches", "first_rows", "is_loader", "label_places"]
 
 
 class Batches:
@@ -42,7 +41,7 @@ class Batches:
             return
         if y is None:
             raise InputError(f"{name}y is missing; pass targets, or a DataLoader of pairs (x, y) as X")
-        self.X = _inputs(X, self.like, f"{name}X", any(isinstance(one, _LOOKUPS) for one in net.modules()))
+        self.X = _inputs(X, self.like, f"{name}X", looks_up(net))
         self.y = _numbers(y, self.like.device, f"{name}y")
         if self.y.shape[:1] != (len(self.X),):
             raise InputError(f"{name}y has shape {tuple(self.y.shape)} for {len(self.X)} samples")
@@ -54,7 +53,7 @@ class Batches:
             return list(self.loader.dataset.tensors)
         return [one for one in (self.X, self.y) if one is not None]
 
-    def first(self) -> tuple[Tensor, Tensor]:
+    def first(self) -> tuple[Any, Tensor]:
         """A first pair, to look at."""
         if self.X is not None and self.y is not None:
             return self.X, self.y
@@ -66,7 +65,7 @@ class Batches:
         finally:
             torch.set_rng_state(state)
 
-    def __call__(self, seed: int | None, size: int) -> Iterator[tuple[Tensor, Tensor]]:
+    def __call__(self, seed: int | None, size: int) -> Iterator[tuple[Any, Tensor]]:
         """All pairs once, in batches of `size`; shuffled by `seed`, unless that is None."""
         if self.X is not None and self.y is not None:
             order = torch.arange(len(self.X))
@@ -79,10 +78,21 @@ class Batches:
         for pair in self.loader:
             if not isinstance(pair, tuple | list) or len(pair) != 2:
                 raise InputError(f"{self.name}X is a DataLoader that does not give pairs (x, y)")
-            x, y = pair
-            if isinstance(x, Tensor):
-                x = x.to(self.like.device, self.like.dtype if x.is_floating_point() else None)
-            yield x, torch.as_tensor(y).to(self.like.device)
+            yield tree_map(self._like_net, pair[0]), torch.as_tensor(pair[1]).to(self.like.device)
+
+    def _like_net(self, value: Any) -> Any:
+        """A tensor on the device and in the precision of the network; anything else as it is."""
+        if not isinstance(value, Tensor):
+            return value
+        return value.to(self.like.device, self.like.dtype if value.is_floating_point() else None)
+
+
+def first_rows(X: Any, few: int, rows: int) -> Any:
+    """The first of so many samples: a tensor, or lists and dictionaries of tensors; all of them of anything else."""
+    leaves = tree_leaves(X)
+    if not all(isinstance(one, Tensor) and one.shape[:1] == (rows,) for one in leaves):
+        return X
+    return tree_map(lambda one: one[:few], X)
 
 
 def is_loader(X: Any) -> bool:

@@ -35,19 +35,21 @@ _RIDGES = (1e-7, 1e-5, 1e-3)
 
 @dataclass(frozen=True)
 class Scale:
-    """x̃ = (x − μ)/s of flattened rows, s being one number."""
+    """x̃ = (x − μ)/s of flattened samples, s being one number; integers for tables remain what they are."""
 
     mean: Tensor  # (p,)
     spread: float
+    tokens: bool = False
 
     @staticmethod
-    def of(rows: Tensor) -> Scale:
+    def of(samples: Tensor) -> Scale:
+        rows = samples.flatten(1).float()
         mean = rows.mean(0)
         spread = float((rows - mean).square().mean().sqrt())
-        return Scale(mean, spread if spread > 0 else 1.0)
+        return Scale(mean, spread if spread > 0 else 1.0, not samples.is_floating_point())
 
-    def __call__(self, rows: Tensor) -> Tensor:
-        return (rows - self.mean) / self.spread
+    def __call__(self, samples: Tensor) -> Tensor:
+        return samples if self.tokens else (samples.flatten(1).float() - self.mean) / self.spread
 
     @torch.no_grad()
     def standardise(self, layer: nn.Linear) -> None:
@@ -87,6 +89,8 @@ class Candidate:
 
     def plain(self, scale: Scale, flat: bool) -> list[nn.Module]:
         """Its layers for samples as they are, which are rows if `flat`."""
+        if scale.tokens:
+            return list(self.network)
         if isinstance(self.network[0], Unscaled):
             return list(self.network)[1:]
         scale.fold_back(self.first)
@@ -113,7 +117,8 @@ def unrolled_candidates(
             for steps in UNROLLED:
                 core = unrolled(module, steps, samples[:3])
                 readout = nn.Linear(outputs, outputs, device=samples.device)
-                layers = nn.Sequential(Unscaled(scale, samples.shape[1:]), core, readout)
+                before = [] if scale.tokens else [Unscaled(scale, samples.shape[1:])]
+                layers = nn.Sequential(*before, core, readout)
                 yield Candidate(_steps_of_the_cell(steps) + (", trained" if trained else ""), "cell", layers, trained)
     except InputError as error:
         notes.append(f"No steps of the cell were tried: {error}.")

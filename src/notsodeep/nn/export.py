@@ -36,6 +36,7 @@ _MOST |= dict.fromkeys(("max_iter", "backward_max_iter", "phantom_steps"), 1_000
 _SOLVER_OPTIONS = ("solver", "tol", "max_iter", "backward", "backward_solver", "backward_tol", "backward_max_iter",
                    "phantom_steps")  # fmt: skip
 _SEQUENTIAL = "notsodeep-sequential"
+WEIGHTS = "notsodeep-weights"  # of a network that is written as a program
 _DTYPES = {"float32": torch.float32, "float64": torch.float64}
 
 
@@ -103,6 +104,12 @@ def load(path: str | Path) -> DEQNet | ExplicitNet | torch.nn.Sequential:
     build: Callable[..., Any] = _build
     if description is None:
         description, build = unpacked(path, _SEQUENTIAL)[1], _build_layers
+    if description is None and unpacked(path, WEIGHTS)[1] is not None:
+        program = str(Path(path).with_name("network.pt2"))
+        raise InputError(
+            f"path={str(path)!r} holds the weights of generated code alone; the network is the program beside it: "
+            f"torch.export.load({program!r}).module()"
+        )
     if description is None:
         raise InputError(f"path={str(path)!r} holds no network of notsodeep")
     try:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import copy
+import logging
 import math
 import operator
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -15,17 +18,19 @@ from torch import nn
 from notsodeep import files
 from notsodeep.activations import Activation, HermiteSeries, PiecewiseLinear, Smooth
 from notsodeep.checks import InputError, choice, count
+from notsodeep.errors import MissingExtraError
 from notsodeep.extras import need
 from notsodeep.kernels.parabolas import LAST, MIDDLE, PER_UNIT, parabolas
 from notsodeep.nn.activations import bends, require_registered
 from notsodeep.nn.networks import ExplicitNet
-from notsodeep.nn.observation import unwrapped
+from notsodeep.nn.observation import looks_up, unwrapped, zeros_for
 
 __all__ = ["export_onnx"]
 
 _OPSETS = (13, 22)
 _ELEMENTS = {"float32": 1, "float64": 11}  # numbers of ONNX for the element types
 _INT64 = 7
+_OPSET_OF_TORCH = 18  # the least that torch.onnx.export writes
 
 
 def export_onnx(
@@ -38,7 +43,8 @@ def export_onnx(
 ) -> Path:
     """Write a network as an ONNX graph of matrix products and elementwise functions.
 
-    Input ``x`` (batch, in_features), output ``y`` (batch, out_features).
+    Input ``x`` (batch, in_features), output ``y`` (batch, out_features). A Sequential with other layers, such as
+    convolutions and normalisations, is written by ``torch.onnx.export``, which needs onnxscript (extra ``nn``).
 
     Parameters
     ----------
@@ -46,11 +52,11 @@ def export_onnx(
         Plain layers, such as those of `to_sequential` or :func:`replace`.
     path : path
     opset : int
-        13 to 22.
+        13 to 22; at least 18 where ``torch.onnx.export`` writes.
     dtype : {"float32", "float64"} or a torch.dtype
         Of weights, input and output.
     shape : tuple of int, optional
-        Of one sample, for a Sequential that begins with ``nn.Flatten``.
+        Of one sample, for a Sequential that begins with ``nn.Flatten`` or looks up integers.
     """
     number = count(opset, "opset")
     if not _OPSETS[0] <= number <= _OPSETS[1]:
@@ -71,10 +77,13 @@ def export_onnx(
         graph.explicit(net)
     else:
         first = next((one for one in net.modules() if isinstance(one, nn.Linear)), None)
-        if shape is None and (first is None or isinstance(net[0], nn.Flatten)):
+        if shape is None and (first is None or isinstance(net[0], nn.Flatten) or looks_up(net)):
             raise InputError("shape is missing: pass the shape of one sample, e.g. shape=(1, 28, 28)")
         sample = list(shape) if shape is not None else [first.in_features]  # type: ignore[union-attr]
-        rank = graph.sequential(net, sample)
+        try:
+            rank = graph.sequential(net, sample)
+        except _NoFormError as error:
+            return files.write(path, _by_torch(net, sample, element, number, str(error)))
     onnx = need("onnx")
     helper, kind = onnx.helper, _ELEMENTS[element]
     inputs = [helper.make_tensor_value_info("x", kind, ["batch", *sample])]
@@ -89,6 +98,42 @@ def export_onnx(
     )
     onnx.checker.check_model(model)
     return files.write(path, model.SerializeToString())
+
+
+class _NoFormError(InputError):
+    """A part of the network has no form among our nodes."""
+
+
+def _by_torch(net: nn.Sequential, sample: Sequence[int], element: str, opset: int, part: str) -> bytes:
+    """The graph that torch makes of a network, of whose parts this one has no form here."""
+    try:
+        need("onnxscript")
+    except MissingExtraError as error:
+        raise InputError(f"{part} is left to torch.onnx.export, for which {error}") from None
+    own = copy.deepcopy(net).to(getattr(torch, element)).eval()
+    log = logging.getLogger("torch.onnx")  # names every package that is not installed
+    level = log.level
+    log.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of torch about its own code
+            program = torch.onnx.export(
+                own,
+                (zeros_for(own, sample),),
+                dynamo=True,
+                dynamic_shapes=({0: torch.export.Dim("batch", min=1)},),
+                input_names=["x"],
+                output_names=["y"],
+                opset_version=max(opset, _OPSET_OF_TORCH),
+                verbose=False,
+            )
+        assert program is not None
+        return bytes(program.model_proto.SerializeToString())
+    except Exception as error:  # torch and onnxscript raise what they like
+        reason = " ".join(str(error).split())[:200]
+        raise InputError(f"{part} has no ONNX form here, and torch.onnx.export fails: {reason}") from None
+    finally:
+        log.setLevel(level)
 
 
 class Graph:
@@ -134,17 +179,22 @@ class Graph:
 
     def sequential(self, net: nn.Sequential, sample: Sequence[int]) -> int:
         """All nodes of plain layers, and the rank of the output."""
+        from torch.fx.passes.shape_prop import ShapeProp  # slow to import
+
         traced = torch.fx.symbolic_trace(net)
         values: dict[Any, str] = {}
         with torch.no_grad():
-            example = net(torch.zeros(2, *sample, dtype=next(net.parameters()).dtype))
+            example = ShapeProp(traced).propagate(zeros_for(net, sample))  # every node learns its shape
         for node in traced.graph.nodes:
             if node.op == "placeholder":
                 values[node] = "x"
             elif node.op == "call_module":
-                values[node] = self._module(traced.get_submodule(node.target), values[node.args[0]])
+                values[node] = self._module(traced.get_submodule(node.target), node, values)
             elif node.op == "call_function":
-                values[node] = self._function(node.target, node.args, node.kwargs, values)
+                try:
+                    values[node] = self._function(node.target, node.args, node.kwargs, values)
+                except (IndexError, KeyError, TypeError, ValueError):  # other arguments than those of our own layers
+                    raise _NoFormError(f"{node.target}") from None
             elif node.op == "get_attr":
                 values[node] = self.constant(operator.attrgetter(node.target)(traced).detach().cpu().numpy())
             elif node.op == "call_method" and node.target == "long":
@@ -152,10 +202,13 @@ class Graph:
             elif node.op == "output":
                 self.add("Identity", values[node.args[0]], output="y")
             else:
-                raise InputError(f"{node.target} has no ONNX form here; use torch.onnx.export")
-        return example.ndim
+                raise _NoFormError(f"{node.target}")
+        return int(example.ndim)
 
-    def _module(self, layer: nn.Module, value: str) -> str:
+    def _module(self, layer: nn.Module, node: torch.fx.Node, values: dict[Any, str]) -> str:
+        if len(node.args) != 1 or node.kwargs:
+            raise _NoFormError(f"the layer {layer}")
+        value = values[node.args[0]]
         if isinstance(layer, nn.Linear):
             value = self.add("MatMul", value, self.constant(layer.weight.detach().cpu().numpy().T))
             return value if layer.bias is None else self.add("Add", value, self.constant(layer.bias.detach().cpu()))
@@ -168,16 +221,18 @@ class Graph:
             return self.add("Add", self.affine(value, layer.negative_slope, 0.0), bent)
         if isinstance(layer, nn.Hardtanh):
             return self.add("Clip", value, self.constant(layer.min_val), self.constant(layer.max_val))
-        if isinstance(layer, nn.Unflatten):
-            return self.add("Reshape", value, self.constant([0, *layer.unflattened_size], "int"))
-        if isinstance(layer, nn.Flatten):
-            return self.add("Reshape", value, self.constant([-1] if layer.start_dim == 0 else [0, -1], "int"))
+        if isinstance(layer, nn.Unflatten | nn.Flatten):
+            after = node.meta["tensor_meta"].shape
+            whole = layer.start_dim == 0 if isinstance(layer, nn.Flatten) else layer.dim == 0
+            if whole and len(after) > 1:
+                raise _NoFormError(f"the layer {layer}")
+            return self.add("Reshape", value, self.constant([-1] if whole else [0, *after[1:]], "int"))
         named = {"ReLU": "relu", "Tanh": "tanh", "Sigmoid": "sigmoid", "SiLU": "swish", "GELU": "gelu"}
         named["Softplus"] = "softplus"
         name = type(layer).__name__
         usual = getattr(layer, "approximate", "none") == "none" and getattr(layer, "beta", 1) == 1
         if name not in named or not usual:
-            raise InputError(f"the layer {layer} has no ONNX form here; use torch.onnx.export")
+            raise _NoFormError(f"the layer {layer}")
         return self.add("Relu", value) if name == "ReLU" else self._smooth(named[name], value)
 
     def _function(self, function: Any, args: Any, kwargs: Any, values: dict[Any, str]) -> str:
@@ -190,7 +245,7 @@ class Graph:
             return self.add({torch.exp: "Exp", torch.floor: "Floor"}[function], values[args[0]])
         if function is torch.nan_to_num:
             return self._without_nan(values[args[0]])
-        if function is torch.clamp:
+        if function is torch.clamp and None not in args:
             return self.add("Clip", values[args[0]], self.constant(args[1]), self.constant(args[2]))
         if function is torch.nn.functional.embedding:
             return self.add("Gather", values[args[1]], values[args[0]])
@@ -201,7 +256,7 @@ class Graph:
             value = values[args[0]]
             return self.add("Relu", value) if function is torch.relu else self._smooth(smooth[function], value)
         if function not in known:
-            raise InputError(f"{function} has no ONNX form here; use torch.onnx.export")
+            raise _NoFormError(f"{function}")
         return self.add(known[function], *(values[one] if one in values else self.constant(one) for one in args))
 
     def _without_nan(self, value: str) -> str:

@@ -96,7 +96,7 @@ class PlainCell:
                 return None
             with evaluating(self.net):
                 return math.sqrt(self.width) * self.net.equilibrium(x.to(self.W.dtype))
-        found = None if self.seen is None else multiplied(module, X, self.seen)[1]
+        found = None if self.seen is None else multiplied(module, X, self.seen).state
         return None if found is None else found.to(self.W.dtype)
 
     @torch.no_grad()

@@ -6,6 +6,7 @@ import inspect
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -24,7 +25,15 @@ from notsodeep.nn.empirical import empirical_kernel
 from notsodeep.nn.epochs import History
 from notsodeep.nn.initialization import spectral_norm
 from notsodeep.nn.networks import DEQNet, ExplicitNet
-from notsodeep.nn.observation import evaluating, module_inputs, module_outputs, multiplied, unwrapped
+from notsodeep.nn.observation import (
+    changed,
+    departure,
+    evaluating,
+    module_inputs,
+    module_outputs,
+    multiplied,
+    unwrapped,
+)
 from notsodeep.nn.plain_cell import FORM, PlainCell, plain_cell
 from notsodeep.nn.training import fit
 
@@ -39,6 +48,7 @@ _COMPARED = 3  # of them, whose kernels are compared with that of the design
 _EQUATION = 0.02  # largest relative residual of the equation at the state of a module whose solver still moves
 _ROUNDING = 4.0  # the same in units of the precision, where it does not
 _SETTLED = 1e-4  # the same, at least
+_AFFINE = 1e-3  # largest departure of the outputs from an affine map of the state, relative to their spread
 _CHANCE = 6.0  # standard deviations
 _FEWEST = 5  # rows whose off-diagonal kernel entries are looked at
 _CENTRED = 0.05  # largest |E φ|/√Var φ for which the design for centred networks is used
@@ -136,8 +146,9 @@ def match_module(
 ) -> ModuleMatch:
     """Measure σ_a² = ‖W‖_F²/m, σ_b² = ‖U‖_F²/(mp), σ_0² = ‖b‖²/m of h = φ(Wh + Ux + b); match the DEQ they describe.
 
-    The module is called on X. The equation is evaluated at its own state, and its kernel on X is compared with that of
-    the design: a module of another form, or with weights that are not random, is not `trustworthy`.
+    The module is called on X. The equation is evaluated at its own state, its kernel on X is compared with that of
+    the design, and its outputs are asked for at other states, on which they must depend by an affine map: a module of
+    another form, or with weights that are not random, is not `trustworthy`.
     :func:`notsodeep.nn.replace` takes any module.
 
     Parameters
@@ -199,7 +210,7 @@ def match_module(
     state, equation = cell.observed(module, few)
     distance, usual, chance = _distances(cell, deq, design, few.flatten(1).to(cell.W.dtype), state, seed)
     norm = spectral_norm(cell.W)
-    allowed, readout = _seen(cell, module, few, state)
+    allowed, readout = _seen(cell, module, few)
     measured = (
         Assumption("‖φ(Wh + Ux + b) − h‖/‖h‖", equation, allowed, f"the module's state solves {FORM}"),
         *readout,
@@ -248,23 +259,47 @@ def _off_centre(deq: DEQ, tau0: float) -> float:
     return abs(at_rest.mean) / math.sqrt(at_rest.power - at_rest.mean**2)
 
 
-def _seen(cell: PlainCell, module: Any, rows: Tensor, state: Tensor) -> tuple[float, tuple[Assumption, ...]]:
-    """The residual that the module's own solver allows, and whether its readout acts on the state.
+def _seen(cell: PlainCell, module: Any, rows: Tensor) -> tuple[float, tuple[Assumption, ...]]:
+    """The residual that the module's own solver allows, and whether its outputs are an affine map of the state.
 
     A state that no longer moves from one product with W to the next solves the equation of the module, so a larger
-    residual is that of another equation.
+    residual is that of another equation. Of a DEQNet inside the module, its outputs stand for the state.
     """
-    if isinstance(module, DEQNet) or not callable(module) or cell.seen is None:
+    if isinstance(module, DEQNet) or not callable(module):
+        return _EQUATION, ()
+    if len(rows) == 1:
+        rows = torch.cat([rows, rows.flip(-1)])  # what is added to each output shows only where inputs differ
+    if cell.net is not None:
+        return _EQUATION, (_affine(partial(changed, module, rows, cell.net)),)
+    if cell.seen is None:
         return _EQUATION, ()
     found = multiplied(module, rows, cell.seen)
     rounding = max(_SETTLED, _ROUNDING * torch.finfo(found.outputs.dtype).eps)
     moved = found.moved if found.moved < math.inf else 0.0
-    read = [one for one in (found.after, found.outputs) if one is not None and one.shape == state.shape]
-    size = float(torch.linalg.vector_norm(state)) or 1.0
-    away = min((float(torch.linalg.vector_norm(one.to(state) - state)) / size for one in read), default=math.inf)
     limit = max(_EQUATION, rounding)
-    meaning = "the readout multiplies the state, and nothing follows it"
-    return max(min(2 * moved, _EQUATION), rounding), (Assumption("‖h read − h‖/‖h‖", away, limit, meaning),)
+    away = {number: _apart(factor, found.state) for number, factor in found.after.items()}
+    returned = _apart(found.outputs, found.state)
+    nearest_read = min([returned, *away.values()])
+    measured = [Assumption("‖h read − h‖/‖h‖", nearest_read, limit, "the readout multiplies the state")]
+    if nearest_read <= limit < returned:
+        reads = [number for number, one in away.items() if one <= limit]
+        measured.append(_affine(partial(changed, module, rows, reads)))
+    return max(min(2 * moved, _EQUATION), rounding), tuple(measured)
+
+
+def _affine(outputs: Callable[[Callable[[Tensor], Tensor]], Tensor]) -> Assumption:
+    value, rounding = departure(outputs)
+    limit = max(_AFFINE, _ROUNDING * rounding)
+    return Assumption(
+        "outputs − affine map of h", value, limit, "nothing but linear maps and offsets follows the state"
+    )
+
+
+def _apart(found: Tensor, state: Tensor | None) -> float:
+    """‖found − h‖/‖h‖; inf where it has another shape."""
+    if state is None or found.shape != state.shape:
+        return math.inf
+    return float(torch.linalg.vector_norm(found.to(state) - state)) / (float(torch.linalg.vector_norm(state)) or 1.0)
 
 
 @torch.no_grad()

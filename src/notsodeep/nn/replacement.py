@@ -12,14 +12,15 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from notsodeep.checks import InputError, choice, count, positive, real, seeded
+from notsodeep.checks import InputError, count, positive, real, seeded
 from notsodeep.display import card
 from notsodeep.nn.candidates import Candidate, Scale, candidates, fit_readout, unrolled_candidates
-from notsodeep.nn.measurement import Agreement, closeness, closest, logits, milliseconds
+from notsodeep.nn.distillation import CHUNK, Loss, mixtures, train
+from notsodeep.nn.measurement import Agreement, closeness, closest, milliseconds
 from notsodeep.nn.networks import DEQNet
 from notsodeep.nn.observation import evaluating, module_inputs, module_outputs, unwrapped
 from notsodeep.nn.plain_cell import PlainCell, plain_cell
-from notsodeep.nn.training import fit
+from notsodeep.nn.targets import checked_targets, labels_or_values, task_of
 from notsodeep.nn.verdicts import chosen_against_plain, design_against_plain, limits_text, summary
 from notsodeep.progress import Progress, reporter
 
@@ -29,10 +30,12 @@ if TYPE_CHECKING:
 __all__ = ["Replacement", "replace"]
 
 _FEWEST = 20  # samples
-_CHUNK = 1000  # rows that the module gets at once
+_ROUNDING = 4 * torch.finfo(torch.float32).eps  # by which outputs differ that are called equal
 _BATCHES = (1, 1000)  # sizes at which time is measured
+_TOKENS = (
+    "X holds integers that the module looks up in a table: nothing was mixed, and only steps of its cell were tried."
+)
 _EQUATION = 0.02  # largest residual at which the cell counts as recognised
-_RATE, _BATCH = 2e-3, 256  # of the training
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,8 +89,8 @@ class Replacement:
         """Write the network (``network.safetensors``, ``network.onnx``), the table and a page into a directory.
 
         :func:`load` rebuilds the network from the first. Of steps of a cell, which are generated code, it has the
-        weights alone, and ``network.pt2`` is the program for ``torch.export.load``; ``network.onnx`` is left
-        out where a layer has no ONNX form here, such as a convolution.
+        weights alone, and ``network.pt2`` is the program for ``torch.export.load``. Where ``network.onnx`` cannot be
+        written, a warning says why.
 
         An earlier replacement there is replaced; a directory with any other file is refused. Needs the extra
         ``report``. Returns the paths; ``page`` is that of ``index.html``.
@@ -161,7 +164,8 @@ def replace(
     The candidates: networks designed by the theory (where the cell is h = φ(Wh + Ux + b)), trained, or with random
     features and a fitted readout; plain networks of one and two layers of the same width with relu, leaky relu and the
     cell's own activation; and a few steps of the cell itself. Of cells of another form inside :class:`Equilibrium` or
-    :class:`DEQNet`, steps are tried where ``torch.fx`` can trace the module.
+    :class:`DEQNet`, steps are tried where ``torch.fx`` can trace the module. Of integers that an ``nn.Embedding`` looks
+    up there are no mixtures, and steps of the cell are all that is tried.
 
     Parameters
     ----------
@@ -223,39 +227,46 @@ def replace(
     rows = module_inputs(unwrapped(module), X)
     if len(rows) < _FEWEST:
         raise InputError(f"X has {len(rows)} samples; pass at least {_FEWEST}, so that some can be held out")
-    targets = _targets(y, len(rows), "y")
-    outputs = module_outputs(module, rows, _CHUNK).float()
+    targets = labels_or_values(y, len(rows), "y")
+    outputs = module_outputs(module, rows, CHUNK).float()
     if not bool(outputs.isfinite().all()):
         raise InputError("the module returns NaN or infinite values on X; it cannot be learned")
+    if bool(((outputs - outputs[0]).abs() <= _ROUNDING * outputs.abs().max()).all()):
+        raise InputError("the module returns the same outputs for all samples of X: nothing can be learned; check both")
     generator = torch.Generator().manual_seed(seed)
     order = torch.randperm(len(rows), generator=generator)
     parts = [0.7, 0.85] if test is None else [0.85, 1.0]
     learn, choose, rest = torch.tensor_split(order, [round(part * len(rows)) for part in parts])
     tests, answers = _held_out(module, rows, targets, rest, test)
-    classes = _task(task, outputs, answers if targets is None else targets) == "classes"
-    _labels(targets, outputs, classes, "y")
-    held = tests, _labels(answers, outputs, classes, "y" if test is None else "y of test")
+    classes = task_of(task, outputs, answers if targets is None else targets) == "classes"
+    checked_targets(targets, outputs, classes, "y")
+    held = tests, checked_targets(answers, outputs, classes, "y" if test is None else "y of test")
     # fresh layers are drawn from the global generator
     with torch.random.fork_rng(devices=[]), reporter("replacing", progress=progress) as report:
         report.stage("asking the module")
-        flat = rows.flatten(1).float()
-        scale = Scale.of(flat[learn])
-        pool, goals = _mixtures(module, rows[learn], outputs[learn], count(samples, "samples"), generator)
-        pool, judged = scale(pool.flatten(1).float()), (scale(flat[choose]), outputs[choose])
         notes: list[str] = []
-        cell = _recognised(unwrapped(module), rows[learn], (weight, input_weight, bias, activation), notes)
-        tau0 = math.sqrt(float(flat[learn].square().sum(1).mean()))
-        size = count(width, "width") if width is not None else cell.width if cell is not None else 256
-        found: list[Candidate] = []
-        loss = _Loss(goals.std(), classes)
-        everything = list(candidates(cell, scale, tau0, size, outputs.shape[1], seed, notes))
+        scale = Scale.of(rows[learn])
+        pool, goals = mixtures(module, rows[learn], outputs[learn], count(samples, "samples"), generator)
+        pool, judged = scale(pool), (scale(rows[choose]), outputs[choose])
+        loss = Loss(goals.std(), classes)
+        cell, everything = None, list[Candidate]()
+        if scale.tokens:
+            notes.append(_TOKENS)
+        else:
+            cell = _recognised(unwrapped(module), rows[learn], (weight, input_weight, bias, activation), notes)
+            tau0 = math.sqrt(float(rows[learn].flatten(1).float().square().sum(1).mean()))
+            size = count(width, "width") if width is not None else cell.width if cell is not None else 256
+            everything += candidates(cell, scale, tau0, size, outputs.shape[1], seed, notes)
         if cell is None:
             everything += unrolled_candidates(unwrapped(module), rows, scale, outputs.shape[1], notes)
+        if not everything:
+            raise InputError(" ".join(notes))
+        found: list[Candidate] = []
         for done, one in enumerate(everything):
             report.stage(one.name)
             fit_readout(one.network, pool, goals, judged)
             if one.trained:
-                _train(one.network, pool, goals, judged, loss, epochs, seed)
+                train(one.network, pool, goals, judged, loss, epochs, seed)
             one.network.eval()
             report(done + 1, len(everything))
             found.append(one)
@@ -264,53 +275,6 @@ def replace(
         report.stage("measuring")
         table, measured = _measured(module, found, plain, held, classes)
     return _judged(found, plain, table, measured, chosen_on, limits, rows, notes, classes, len(held[0]), len(learn))
-
-
-def _targets(y: Any, rows: int, name: str) -> Tensor | None:
-    if y is None:
-        return None
-    try:
-        target = torch.as_tensor(np.asarray(y.cpu() if isinstance(y, Tensor) else y))
-    except (TypeError, ValueError, RuntimeError):
-        raise InputError(f"{name} must hold numbers; number the classes 0, 1, … first") from None
-    if target.shape[:1] != (rows,):
-        raise InputError(f"{name} has shape {tuple(target.shape)} for {rows} samples")
-    return target[:, 0] if target.ndim == 2 and target.shape[1] == 1 else target
-
-
-def _task(task: str | None, outputs: Tensor, targets: Tensor | None) -> str:
-    """What is given; otherwise classes for whole numbers, of a single output for 0 and 1 if it looks like a logit."""
-    if task is not None:
-        return choice(task, ("classes", "values"), "task")
-    if targets is None:
-        return "classes" if outputs.shape[1] > 1 else "values"
-    if outputs.shape[1] > 1:
-        vector = targets.ndim == 1 or not targets.is_floating_point()
-        return "classes" if vector and _whole(targets) else "values"
-    binary = targets.ndim == 1 and bool(((targets == 0) | (targets == 1)).all()) and bool((outputs < 0).any())
-    return "classes" if binary else "values"
-
-
-def _whole(targets: Tensor) -> bool:
-    return not targets.is_floating_point() or bool((targets == targets.round()).all())
-
-
-def _labels(targets: Tensor | None, outputs: Tensor, classes: bool, name: str) -> Tensor | None:
-    """The targets as classes, or as numbers of the shape of the outputs."""
-    if targets is None:
-        return None
-    if not classes:
-        if targets.shape[1:] != (outputs.shape[1:] if outputs.shape[1] > 1 else ()):
-            raise InputError(
-                f"{name} has shape {tuple(targets.shape)} but the module returns {outputs.shape[1]} outputs a sample"
-            )
-        return targets
-    if targets.ndim != 1 or not _whole(targets):
-        raise InputError(f"{name} must be a vector of labels 0, 1, … for task='classes'")
-    last = max(outputs.shape[1], 2) - 1  # one logit tells two classes
-    if int(targets.min()) < 0 or int(targets.max()) > last:
-        raise InputError(f"{name} holds labels outside 0 … {last}, the outputs of the module")
-    return targets.long()
 
 
 def _held_out(
@@ -322,22 +286,7 @@ def _held_out(
     held = module_inputs(unwrapped(module), X, "test")
     if held.shape[1:] != rows.shape[1:]:
         raise InputError(f"test has samples of shape {tuple(held.shape[1:])} but X {tuple(rows.shape[1:])}")
-    return held, _targets(y, len(held), "y of test")
-
-
-def _mixtures(
-    module: Any, rows: Tensor, outputs: Tensor, samples: int, generator: torch.Generator
-) -> tuple[Tensor, Tensor]:
-    """The rows and as many λx + (1 − λ)x' as are missing, λ uniform, with the outputs of the module."""
-    missing = samples - len(rows)
-    if missing <= 0:
-        return rows, outputs
-    first, second = (torch.randint(len(rows), (missing,), generator=generator) for _ in range(2))
-    share = torch.rand(missing, generator=generator).to(rows).reshape(-1, *(1,) * (rows.ndim - 1))
-    mixed = torch.lerp(rows[second], rows[first], share)
-    answers = module_outputs(module, mixed, _CHUNK).float()
-    good = answers.isfinite().all(1)
-    return torch.cat([rows, mixed[good]]), torch.cat([outputs, answers[good]])
+    return held, labels_or_values(y, len(held), "y of test")
 
 
 def _recognised(module: Any, rows: Tensor, given: tuple[Any, ...], notes: list[str]) -> PlainCell | None:
@@ -376,60 +325,6 @@ def _recognised(module: Any, rows: Tensor, given: tuple[Any, ...], notes: list[s
     return cell
 
 
-class _Loss:
-    """KL(softmax f ‖ softmax f̂) + mean (f̂ − f)²/σ², or the second term alone."""
-
-    def __init__(self, spread: Tensor, classes: bool) -> None:
-        self.spread, self.classes = spread.clamp_min(torch.finfo(spread.dtype).tiny), classes
-
-    def __call__(self, outputs: Tensor, goal: Tensor) -> Tensor:
-        value = ((outputs - goal) / self.spread).square().mean()
-        if not self.classes:
-            return value
-        found, true = (logits(one).log_softmax(1) for one in (outputs, goal))
-        return value + nn.functional.kl_div(found, true, log_target=True, reduction="batchmean")
-
-
-def _train(
-    network: nn.Sequential,
-    rows: Tensor,
-    goals: Tensor,
-    judged: tuple[Tensor, Tensor],
-    loss: _Loss,
-    epochs: int,
-    seed: int,
-) -> None:
-    """Train all weights; a network that ends worse on the rows `judged` than it began is left as it was."""
-    steps = epochs * math.ceil(len(rows) / _BATCH)
-    before = {name: value.clone() for name, value in network.state_dict().items()}
-
-    @torch.no_grad()
-    def value() -> float:
-        found = float(loss(network(judged[0]), judged[1]))
-        return found if math.isfinite(found) else math.inf
-
-    start = value()
-
-    def schedule(optimizer: torch.optim.Optimizer) -> Any:
-        return torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=_RATE, total_steps=steps + 1)
-
-    fit(
-        network,
-        rows,
-        goals,
-        epochs=epochs,
-        batch_size=_BATCH,
-        lr=_RATE,
-        loss=loss,
-        scheduler=schedule,
-        scheduler_per="step",
-        seed=seed,
-        progress=False,
-    )
-    if value() > start:
-        network.load_state_dict(before)
-
-
 def _finished(one: Candidate, scale: Scale, rows: Tensor, module: Any) -> nn.Sequential:
     """The network for samples as they are: scaling folded in, images flattened, outputs shaped as the module's."""
     layers = one.plain(scale, flat=rows.ndim == 2)
@@ -449,8 +344,8 @@ def _measured(
     classes: bool,
 ) -> tuple[list[dict[str, Any]], dict[str, Agreement]]:
     rows, labels = held
-    goal = module_outputs(module, rows, _CHUNK).float()
-    single = rows.to(_precision(rows))
+    goal = module_outputs(module, rows, CHUNK).float()
+    single = rows.to(_precision(rows)) if rows.is_floating_point() else rows
     networks: dict[str, Any] = {"the module": module, **plain}
     few, many = (rows[: min(size, len(rows))] for size in _BATCHES)
     times = [

@@ -57,7 +57,8 @@ def fit(
         A :class:`DEQNet`, an :class:`ExplicitNet`, or any module.
     X : array or Tensor, (n, …), or DataLoader
         Samples first; images and sequences keep their shapes. Integers remain integers for a network with an
-        ``nn.Embedding``. A ``DataLoader`` gives pairs (x, y).
+        ``nn.Embedding``. A ``DataLoader`` gives pairs (x, y), where x may be a list or a dictionary of
+        tensors, which the network takes as it is.
     y : array or Tensor, (n, …)
         Integer labels for ``cross_entropy``, −100 where there is none, real targets for ``squared``; labels of
         sequences and images have one label for each place.

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from notsodeep.checks import InputError, NotConvergedError, choice, count, nonnegative, positive, seeded
-from notsodeep.nn.batches import Batches, is_loader, label_places
+from notsodeep.nn.batches import Batches, first_rows, is_loader, label_places
 from notsodeep.nn.epochs import Epoch, History
 from notsodeep.nn.equilibrium import Equilibrium
 from notsodeep.nn.export import describe
@@ -134,21 +134,29 @@ class Run:
         for data in (self.data, *([self.validation] if self.validation else [])):
             X, y = data.first()
             features = getattr(self.net, "in_features", None)
-            if isinstance(features, int) and X.shape[-1] != features:
+            if isinstance(features, int) and isinstance(X, Tensor) and X.shape[-1] != features:
                 raise InputError(f"{data.name}X has {X.shape[-1]} features but the network takes {features}")
             with evaluating(self.net):
-                output = self.net(X[:1])
+                output = self.net(first_rows(X, 1, len(y)))
             given = tuple(output.shape[1:])
             if self.loss == "squared" and _column(y, output).shape[1:] != given:
                 raise InputError(f"{data.name}y has shape {tuple(y.shape[1:])} a sample but the network gives {given}")
             if self.loss == "cross_entropy":
-                classes = label_places(output, y[:1])[0].shape[1]
+                classes = label_places(output, y[: len(output)])[0].shape[1]
                 if int(y.max()) >= classes:
                     raise InputError(
                         f"{data.name}y holds the label {int(y.max())} but the network has {classes} outputs"
                     )
 
-    def _measure(self, X: Tensor, y: Tensor) -> tuple[Tensor, float]:
+    def _size(self, y: Tensor) -> int:
+        """What a mean over a batch is taken over: its labelled places for cross-entropy, and its samples otherwise."""
+        return int((y != _IGNORED).sum()) if self.loss == "cross_entropy" else len(y)
+
+    def _counted(self, batches: Iterable[tuple[Any, Tensor]]) -> Iterator[tuple[Any, Tensor]]:
+        """The batches that have a loss: not those without any label."""
+        return ((X, y) for X, y in batches if self._size(y))
+
+    def _measure(self, X: Any, y: Tensor) -> tuple[Tensor, float]:
         """Mean loss of a batch, and the number of correct predictions."""
         with torch.autocast(self.device.type, dtype=self.autocast, enabled=self.autocast is not None):
             output = self.net(X)
@@ -159,20 +167,20 @@ class Run:
             return value, 0.0
         if self.loss == "cross_entropy":
             scores, labels = label_places(output.float() if self.autocast else output, y)
-            right, known = float((scores.argmax(1) == labels).sum()), int((labels != _IGNORED).sum())
-            return torch.nn.functional.cross_entropy(scores, labels), right * len(y) / max(known, 1)
+            right = float((scores.argmax(1) == labels).sum())
+            return torch.nn.functional.cross_entropy(scores, labels), right
         target = _column(y, output).to(output.dtype)
         return torch.nn.functional.mse_loss(output, target), 0.0
 
-    def _step(self, group: list[tuple[Tensor, Tensor]]) -> tuple[float, float, int]:
+    def _step(self, group: list[tuple[Any, Tensor]]) -> tuple[float, float, int]:
         """One step of the optimiser; sums of the loss and of correct predictions, and iterations of the solver."""
         self.optimizer.zero_grad(set_to_none=True)
-        samples = sum(len(y) for _, y in group)
+        samples = sum(self._size(y) for _, y in group)
         total, correct, iterations = 0.0, 0.0, 0
         for X, y in group:
             value, right = self._measure(X, y)
-            (value * (len(y) / samples) if len(group) > 1 else value).backward()
-            total += float(value.detach()) * len(y)
+            (value * (self._size(y) / samples) if len(group) > 1 else value).backward()
+            total += float(value.detach()) * self._size(y)
             correct += right
             iterations += sum(one.last_solve.iterations for one in self.equilibria if one.last_solve is not None)
         if self.clip is not None:
@@ -191,11 +199,16 @@ class Run:
         begin = time.perf_counter()
         total, correct, iterations, batches, samples = 0.0, 0.0, 0, 0, 0
         self.net.train()
-        for group in _groups(self.data(self.seed * 1_000_003 + number, self.batch_size), self.accumulate):
+        shuffled = self.data(self.seed * 1_000_003 + number, self.batch_size)
+        for group in _groups(self._counted(shuffled), self.accumulate):
             value, right, solved = self._step(group)
             total, correct, iterations = total + value, correct + right, iterations + solved
-            samples += sum(len(y) for _, y in group)
+            samples += sum(self._size(y) for _, y in group)
             batches += len(group)
+        if not samples:
+            raise InputError(
+                f"X gives no sample in epoch {number}, or y no label but {_IGNORED}, which stands for none"
+            )
         if self.contraction is not None:
             self.contraction.exactly()
         mean = total / samples
@@ -231,11 +244,13 @@ class Run:
             return None, None
         total, correct, samples = 0.0, 0.0, 0
         with evaluating(self.net):
-            for X, y in self.validation(None, self.batch_size):
+            for X, y in self._counted(self.validation(None, self.batch_size)):
                 value, right = self._measure(X, y)
-                total += float(value) * len(y)
+                total += float(value) * self._size(y)
                 correct += right
-                samples += len(y)
+                samples += self._size(y)
+        if not samples:
+            raise InputError(f"validation X gives no sample, or y no label but {_IGNORED}, which stands for none")
         return total / samples, correct / samples
 
     def _compare(self, value: float) -> None:

@@ -30,10 +30,11 @@ def unrolled(module: Any, steps: int, example: Tensor) -> nn.Module:
     try:
         own = _replaced(copy.deepcopy(module), steps).to(torch.float32).eval().requires_grad_()
         _make_plain(own)
+        example = example.float() if example.is_floating_point() else example
         with torch.no_grad():
-            answer = own(example.float())
+            answer = own(example)
             plain = traced(_Outputs(own, isinstance(answer, tuple | list), _first(answer).ndim)).eval()
-            one, many = plain(example[:1].float()), plain(example.float())
+            one, many = plain(example[:1]), plain(example)
             expected = _first(answer).reshape(len(example), -1)
     except Exception as error:  # whatever foreign code raises when proxies pass through it
         reason = " ".join(str(error).split())[:200]

@@ -13,8 +13,10 @@ import torch
 
 from notsodeep import files
 from notsodeep.checks import InputError
+from notsodeep.errors import warn_ignored
 from notsodeep.extras import need
-from notsodeep.nn.export import packed, save
+from notsodeep.nn.export import WEIGHTS, packed, save
+from notsodeep.nn.observation import looks_up, zeros_for
 from notsodeep.nn.onnx_graph import export_onnx
 from notsodeep.nn.replacement import Replacement, table_text
 from notsodeep.nn.sequential import described_layers
@@ -51,14 +53,15 @@ def write_replacement(found: Replacement, directory: str | Path) -> SavedReplace
         if rebuilt:
             save(found.network, fresh / "network.safetensors")
         else:  # steps of a cell: generated code, which no file of ours may hold
-            weights = packed(found.network.state_dict(), "notsodeep-weights", {"name": found.name})
+            weights = packed(found.network.state_dict(), WEIGHTS, {"name": found.name})
             files.write(fresh / "network.safetensors", weights)
             files.write(fresh / "network.pt2", _program(found))
         dtype = str(next(found.network.parameters()).dtype).removeprefix("torch.")
         try:
             export_onnx(found.network, fresh / "network.onnx", shape=found.sample_shape, dtype=dtype)
-        except InputError:  # a layer without an ONNX form
+        except InputError as error:
             (fresh / "network.onnx").unlink(missing_ok=True)
+            warn_ignored(f"no network.onnx was written: {error}")
         kept = {path.name for path in fresh.iterdir()}
         content = {
             "name": found.name,
@@ -79,8 +82,7 @@ def write_replacement(found: Replacement, directory: str | Path) -> SavedReplace
 
 def _program(found: Replacement) -> bytes:
     """The network as ``torch.export`` writes it, for batches of any size."""
-    like = next(found.network.parameters())
-    rows = torch.zeros(2, *found.sample_shape, dtype=like.dtype, device=like.device)
+    rows = zeros_for(found.network, found.sample_shape)
     batch = torch.export.Dim("batch", min=1)
     program = torch.export.export(found.network, (rows,), dynamic_shapes=({0: batch},))
     buffer = io.BytesIO()
@@ -108,8 +110,9 @@ def _page(found: Replacement, folder: Path, kept: Collection[str]) -> str:
         if classes
         else "Agreement is the explained share of the variance of the module's outputs. "
     )
+    mixed = "" if looks_up(found.network) else " and from mixtures of them"
     text = first + (
-        f"All candidates learned from {found.samples['learned from']} rows and from mixtures of them, with the same "
+        f"All candidates learned from {found.samples['learned from']} rows{mixed}, with the same "
         f"number of steps; all figures are from {found.samples['measured on']} other rows. The time is relative to the "
         "module, the worse of both batch sizes, the best of interleaved rounds; the spread says by how much the median "
         "round is longer."
@@ -149,7 +152,7 @@ def _places(rows: list[dict[str, Any]]) -> tuple[list[float], list[float]]:
 def _snippet(found: Replacement, folder: Path, kept: Collection[str]) -> str:
     shape = ", ".join(map(str, found.sample_shape))
     weights, graph, program = (json.dumps(str(folder / name), ensure_ascii=False) for name in _FILES[1:3] + _FILES[4:])
-    kind = str(next(found.network.parameters()).dtype)
+    kind = str(zeros_for(found.network, found.sample_shape).dtype)
     if "network.pt2" in kept:
         loading = ["import torch", f"network = torch.export.load({program}).module()"]
     else:
