@@ -1,6 +1,6 @@
 """Kernel machines against dense linear algebra, refits and scikit-learn's Gaussian process.
 
-Also covers: learn/base.py, learn/duplicates.py, learn/tasks.py.
+Also covers: learn/base.py, learn/tasks.py.
 """
 
 from __future__ import annotations
