@@ -191,7 +191,7 @@ class _Iterative(_InMemory):
             if Path(self.checkpoint).exists():
                 cg.load(self.checkpoint, identity)
             save = lambda: cg.save(self.checkpoint, identity)  # noqa: E731
-        with single_threaded_blas():  # its threads wait busily after a product, and the kernel's would have no core
+        with single_threaded_blas():  # else BLAS threads, busy waiting after a small product, hold the kernel's cores
             residual = system.iterate(cg, exact, _PATIENCE["cg"], save)
             bound = _condition_bound(cg, operator)
         if self.checkpoint is not None and residual <= system.tol:
