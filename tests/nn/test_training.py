@@ -101,7 +101,8 @@ def test_a_resumed_training_ends_with_the_same_bits(tmp_path, optimizer):
     assert straight.best == resumed.best
 
 
-# one interpreter that forks a child for every run and kills it with SIGKILL some while after it has saved an epoch
+# one interpreter, warm, that forks a child for every run; a timer of processor time ends it as SIGKILL would, however
+# busy the machine is
 SCRIPT = """
 import os, random, signal, sys, time
 import torch, notsodeep as nsd
@@ -109,47 +110,45 @@ from notsodeep import nn
 torch.set_num_threads(1)
 folder, epochs = sys.argv[1], 15
 
-def run(name):
-    child = os.fork()
-    if child:
-        return child
+def train(name):
     x = torch.randn(200, 8, generator=torch.Generator().manual_seed(0))
     net = nn.DEQNet(nsd.DEQ("relu", 0.15, 0.8), 8, 32, 2, tol=1e-3)
     nn.fit(net, x, (x[:, 0] > 0).long(), epochs=epochs, batch_size=50, checkpoint=f"{folder}/{name}.ckpt")
     nn.save(net, f"{folder}/{name}.safetensors")
-    os._exit(0)
 
-def saved():
-    checkpoint = f"{folder}/part.ckpt"
-    return os.path.exists(checkpoint) and os.stat(checkpoint).st_mtime_ns
+def run(seconds=0.0):
+    child = os.fork()
+    if not child:
+        signal.setitimer(signal.ITIMER_PROF, seconds)
+        train("part")
+        os._exit(0)
+    return os.waitpid(child, 0)[1]
 
-begin = time.monotonic()
-assert os.waitpid(run("whole"), 0)[1] == 0
-epoch = (time.monotonic() - begin) / epochs
+train("warm")
+began = time.process_time()
+train("whole")
+epoch = (time.process_time() - began) / epochs
 clock, kills = random.Random(3), 0
 for _ in range(5):
-    before, child = saved(), run("part")
-    while saved() == before and os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
-        time.sleep(0.002)
-    time.sleep(clock.uniform(0, 1) * epoch)
-    os.kill(child, signal.SIGKILL)
-    status = os.waitpid(child, 0)[1]
+    resumed = os.path.exists(f"{folder}/part.ckpt")
+    status = run(clock.uniform(1, 3) * epoch)
     if not os.WIFSIGNALED(status):
-        assert status == 0
         break
-    kills += 1
+    assert os.WTERMSIG(status) == signal.SIGPROF
+    kills += resumed
 else:
-    assert os.waitpid(run("part"), 0)[1] == 0
+    status = run()
+assert status == 0
 print(kills)
 """
 
 
-def test_kill_minus_nine_at_random_moments_changes_nothing(tmp_path):
+def test_kills_at_random_moments_change_nothing(tmp_path):
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p), "OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-c", SCRIPT, str(tmp_path)]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=200, check=False)
     assert done.returncode == 0, done.stderr
-    assert int(done.stdout) > 1  # so that a resumed training was killed too
+    assert int(done.stdout) > 0, "no resumed training was killed"
     assert (tmp_path / "part.safetensors").read_bytes() == (tmp_path / "whole.safetensors").read_bytes()
 
 
