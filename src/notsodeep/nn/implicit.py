@@ -89,9 +89,9 @@ def solve_equilibrium(problem: LayerMap, start: Tensor | None, options: SolveOpt
     return solution
 
 
-def solve_adjoint(problem: Adjoint, options: SolveOptions) -> FixedPoint:
-    """w* = φ'(u*) ⊙ (g + c w* A), from φ'(u*) ⊙ g."""
-    first = problem.slope * problem.gradient
+def solve_adjoint(problem: Adjoint, options: SolveOptions, start: Tensor | None = None) -> FixedPoint:
+    """w* = φ'(u*) ⊙ (g + c w* A), from `start` or from φ'(u*) ⊙ g."""
+    first = problem.slope * problem.gradient if start is None else start
     method = stepper(options.backward_solver, options.backward_options)
     solution = solve(problem, first, method, options.backward_tol, options.backward_max_iter)
     tell(solution.report, "backward", options.on_failure)

@@ -206,6 +206,7 @@ class Gradients:
 
     prediction: Tensor  # ŷ, (n,)
     state: Tensor  # Zᵀ, (n, m)
+    flow: Tensor  # ∂ŷ_i/∂(U x_i), (n, m)
     W: Tensor
     U: Tensor
     a: Tensor
@@ -217,15 +218,20 @@ class Gradients:
 
 @torch.no_grad()
 # covers: [Ling23] Lemma 2
-def gradients(net: DEQNet, weights: ReluWeights, X: Tensor, y: Tensor, start: Tensor | None = None) -> Gradients:
-    """∇_a = Z r, ∇_W = Σ_i w_i z_iᵀ, ∇_U = Σ_i w_i x_iᵀ with r = ŷ − y and w_i = r_i (D_i⁻¹ − Wᵀ)⁻¹ a."""
-    phi = TensorActivation("relu")
-    solution = solve_equilibrium(LayerMap(weights.W, X @ weights.U.t(), 1.0, phi), start, net.solve_options)
+def gradients(net: DEQNet, weights: ReluWeights, X: Tensor, y: Tensor, before: Gradients | None = None) -> Gradients:
+    """∇_a = Z r, ∇_W = Σ_i w_i z_iᵀ, ∇_U = Σ_i w_i x_iᵀ with r = ŷ − y and w_i = r_i (D_i⁻¹ − Wᵀ)⁻¹ a.
+
+    Both solves start from those of `before`; without its factor r_i, w_i changes little from step to step.
+    """
+    phi, options = TensorActivation("relu"), net.solve_options
+    states, flows = (None, None) if before is None else (before.state, before.flow)
+    solution = solve_equilibrium(LayerMap(weights.W, X @ weights.U.t(), 1.0, phi), states, options)
     prediction = solution.state @ weights.a
     error = prediction - y
-    adjoint = Adjoint(weights.W, error[:, None] * weights.a, 1.0, phi.derivative(solution.point))
-    flow = solve_adjoint(adjoint, net.solve_options).state
-    return Gradients(prediction, solution.state, flow.t() @ solution.state, flow.t() @ X, solution.state.t() @ error)
+    adjoint = Adjoint(weights.W, weights.a.expand_as(solution.state), 1.0, phi.derivative(solution.point))
+    flow = solve_adjoint(adjoint, options, flows).state
+    w = error[:, None] * flow
+    return Gradients(prediction, solution.state, flow, w.t() @ solution.state, w.t() @ X, solution.state.t() @ error)
 
 
 def smallest_eigenvalue(state: Tensor) -> float:

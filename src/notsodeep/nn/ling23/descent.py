@@ -13,6 +13,7 @@ from notsodeep.checks import InputError, count, positive
 from notsodeep.nn.initialization import spectral_norm
 from notsodeep.nn.ling23.condition import (
     Certificate,
+    Gradients,
     ReluWeights,
     certificate,
     check_target,
@@ -105,19 +106,20 @@ def descend(
         raise InputError(f"‖W‖ = {start.norms.W:.4g} ≥ 1 admits no step; lower recurrent, or pass step=")
     rate = 0.99 * start.max_step if step is None else positive(step, "step")
     weights = first = ReluWeights.of(net)
-    state: Tensor | None = None
+    found: Gradients | None = None
     rows = []
     for index in range(count(steps, "steps") + 1):
-        found = gradients(net, weights, X, target, state)
-        state = found.state
+        found = gradients(net, weights, X, target, found)
         loss = 0.5 * float(((found.prediction - target) ** 2).sum())
         if index == 0:
-            resolution = 0.5 * (net.solve_options.tol * float(state.norm() * weights.a.norm() + target.norm())) ** 2
+            resolution = (
+                0.5 * (net.solve_options.tol * float(found.state.norm() * weights.a.norm() + target.norm())) ** 2
+            )
         fitted = loss <= resolution or start.lambda0 == 0
         polyak = np.inf if fitted else found.squared_norm / (start.lambda0 * loss)
         bound = start.norms.W + float((weights.W - first.W).norm())  # ≥ ‖W(τ)‖
         norm = spectral_norm(weights.W) if (exact_norm or bound >= 1) and bound < np.inf else bound
-        rows.append((loss, norm, smallest_eigenvalue(state), polyak))
+        rows.append((loss, norm, smallest_eigenvalue(found.state), polyak))
         if index < steps:
             weights = ReluWeights(weights.W - rate * found.W, weights.U - rate * found.U, weights.a - rate * found.a)
     weights.write_to(net)
