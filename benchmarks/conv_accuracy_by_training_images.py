@@ -23,16 +23,18 @@ RIDGES = np.array([1e-4, 1e-3, 3e-3, 1e-2, 3e-2, 1e-1, 3e-1, 1.0])  # in units o
 LEAST = f"{RIDGES[0]:g}·K(x, x)"
 DRAWS = 5
 # CIFAR-10: draws come from the first `pool` training images and are tested on `test` images; `wide` training images at
-# once on the first `few` test images; then `more` of them; MNIST; images shrunk and pooled
+# once on the first `few` test images; then `more` of them; MNIST; images shrunk and pooled; pooled over blocks, `few`
+# test images again
 FULL = {"draw": 2000, "pool": 4000, "wide": 10_000, "more": 10_000, "test": 10_000, "few": 2000}
-FULL |= {"grey": 4000, "pooled": 100}
+FULL |= {"grey": 4000, "pooled": 100, "blocks": 5000}
 QUICK = {"draw": 60, "pool": 100, "wide": 120, "more": 40, "test": 80, "few": 40, "grey": 60, "pooled": 20}
+QUICK |= {"blocks": 50}
 
 
 def run(quick: bool = False) -> dict:
     sizes = QUICK if quick else FULL
     folder = FOLDER / "quick" if quick else FOLDER
-    rows = [*cifar(sizes, folder), *mnist(sizes, folder), *pooling(sizes)]
+    rows = [*cifar(sizes, folder), *mnist(sizes, folder), *pooling(sizes), *blocks(sizes, folder)]
     rate, n = speed(sizes["few"] // 5), 50_000
     hours = (n * (n + 1) / 2 + n * 10_000) / rate / 3600
     return {
@@ -58,16 +60,21 @@ def judge(rows: list[dict]) -> str:
     )
 
 
-def cifar(sizes: dict, folder: Path) -> list[dict]:
+def prepared(sizes: dict) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Images and test images of CIFAR-10 with unit pixels, and the labels of both."""
     from notsodeep import data
     from notsodeep.learn import PixelNorm
 
     loaded = data.load("cifar10")
-    pool, wide, few = sizes["pool"], sizes["wide"], sizes["few"]
-    count = wide + sizes["more"]
+    count = sizes["wide"] + sizes["more"]
     norm = PixelNorm().fit(loaded.images[:count])
     images, tests = norm.transform(loaded.images[:count]), norm.transform(loaded.images_test[: sizes["test"]])
-    labels, labels_test = loaded.labels[:count], loaded.labels_test[: sizes["test"]]
+    return images, tests, loaded.labels[:count], loaded.labels_test[: sizes["test"]]
+
+
+def cifar(sizes: dict, folder: Path) -> list[dict]:
+    images, tests, labels, labels_test = prepared(sizes)
+    pool, wide, few = sizes["pool"], sizes["wide"], sizes["few"]
     pooled = stored(folder / "cifar10-test-pool.zarr", tests, images[:pool])
     K = stored(folder / "cifar10-train.zarr", images[:wide])
     rows = draws(K[:pool, :pool], pooled, labels[:pool], labels_test, sizes["draw"])
@@ -115,6 +122,28 @@ def pooling(sizes: dict) -> list[dict]:
     return rows
 
 
+def blocks(sizes: dict, folder: Path) -> list[dict]:
+    """Flattened against pooled over 2×2 positions, on the same images of 32×32; `cifar` has stored the former."""
+    images, tests, labels, labels_test = prepared(sizes)
+    n, wide, few = sizes["blocks"], sizes["wide"], sizes["few"]
+    options = {"readout": "average_pool", "pool": 2}
+    kernels = {
+        "flatten": (
+            stored(folder / "cifar10-train.zarr", images[:wide])[:n, :n],
+            stored(folder / "cifar10-test.zarr", tests[:few], images[:wide])[:, :n],
+        ),
+        "average_pool, pool=2": (
+            stored(folder / "cifar10-blocks-train.zarr", images[:n], **options),
+            stored(folder / "cifar10-blocks-test.zarr", tests[:few], images[:n], **options),
+        ),
+    }
+    return [
+        {"data": f"cifar10 at 32×32, {readout}", **row}
+        for readout, (K, cross) in kernels.items()
+        for row in grown(K, cross, labels[:n], labels_test[:few])
+    ]
+
+
 def shrunk(images: np.ndarray) -> np.ndarray:
     n, rows, columns, channels = images.shape
     return images.reshape(n, rows // 4, 4, columns // 4, 4, channels).mean(axis=(2, 4))
@@ -126,10 +155,10 @@ def model():
     return nsd.ConvDEQ("normalized_relu", recurrent=0.65, input=0.35, filter_size=3)
 
 
-def stored(path: Path, images: np.ndarray, other: np.ndarray | None = None) -> np.ndarray:
+def stored(path: Path, images: np.ndarray, other: np.ndarray | None = None, **options) -> np.ndarray:
     """The NTK from its store, computed as far as it is missing."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    return model().kernel(images, other, kind="ntk", dtype="float32", out=path, tile=500).to_numpy()
+    return model().kernel(images, other, kind="ntk", dtype="float32", out=path, tile=500, **options).to_numpy()
 
 
 def speed(n: int) -> float:

@@ -64,25 +64,32 @@ class Digits:
             levels.append(self.whole.window([factor * q + d for q, d in zip(levels[-1], drive, strict=True)]))
         return levels
 
-    def kernels(self, x: Any, y: Any, depth: int | None = None, readout: str = "flatten") -> dict[str, Any]:
+    def kernels(
+        self, x: Any, y: Any, depth: int | None = None, readout: str = "flatten", pool: int | None = None
+    ) -> dict[str, Any]:
         """The five kernels of one pair of images (rows, columns, channels)."""
+        side = max(self.rows, self.columns) if pool is None else pool
         with mp.workdps(DIGITS):
             q, r = self.variances(x, depth), self.variances(y, depth)
             if readout == "flatten":
                 return self.whole.kernels(x, y, q, r, depth)
             first = (0, 0) if self.circular else (1 - self.rows, 1 - self.columns)
             offsets = [(i, j) for i in range(first[0], self.rows) for j in range(first[1], self.columns)]
-            parts = [Offset(self, offset).kernels(x, y, q, r, depth) for offset in offsets]
-            return {kind: mp.fsum(part[kind] for part in parts) / len(self.positions) ** 2 for kind in KINDS}
+            found = [part for part in (Offset(self, offset, side) for offset in offsets) if any(part.counted)]
+            parts = [part.kernels(x, y, q, r, depth) for part in found]
+            area = min(side, self.rows) * min(side, self.columns)
+            return {kind: mp.fsum(part[kind] for part in parts) / area**2 for kind in KINDS}
 
 
 class Offset:
-    """All pairs of positions (α, α + offset)."""
+    """All pairs of positions (α, α + offset), of which those within a block of side × side positions are counted."""
 
-    def __init__(self, digits: Digits, offset: tuple[int, int]) -> None:
+    def __init__(self, digits: Digits, offset: tuple[int, int], side: int = 1) -> None:
         self.digits = digits
         other = [digits.at(a, offset) for a in digits.positions]
         self.pairs = [(a, b) for a, b in enumerate(other) if b is not None]
+        block = [(i // side, j // side) for i, j in digits.positions]
+        self.counted = [block[a] == block[b] for a, b in self.pairs]
         index = {a: k for k, (a, _) in enumerate(self.pairs)}
         self.neighbours = []
         for a, b in self.pairs:
@@ -178,4 +185,7 @@ class Offset:
             [g + s * o for g, s, o in zip(G, slope, own, strict=True)],
             tangent,
         )
-        return {kind: mp.fsum(values) for kind, values in zip(KINDS, sums, strict=True)}
+        return {
+            kind: mp.fsum(value for value, counts in zip(values, self.counted, strict=True) if counts)
+            for kind, values in zip(KINDS, sums, strict=True)
+        }

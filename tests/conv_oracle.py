@@ -30,6 +30,7 @@ class Tensor:
 
     def __init__(self, model: Any, rows: int, columns: int) -> None:
         self.model = model
+        self.shape = rows, columns
         self.table = windows(rows, columns, model.filter_size, model.padding == "circular")
         self.root = np.sqrt((self.table >= 0).sum(1))  # S
         shape = model.activation.shape
@@ -96,6 +97,14 @@ class Tensor:
             own = np.linalg.solve(operator, self.window(model.recurrent * G).ravel()).reshape(n, n)
         values = (G, S, G + slope * tangent, G + slope * own, tangent)
         return dict(zip(KINDS, values, strict=True))
+
+    def pooled(self, M: np.ndarray, side: int) -> float:
+        """Tr(A M Aᵀ): A averages over blocks of side × side positions, row-major, and what is left of them."""
+        rows, columns = np.indices(self.shape).reshape(2, -1) // side
+        blocks = np.unique(np.stack([rows, columns]), axis=1)
+        A = np.all(blocks[:, :, None] == np.stack([rows, columns])[:, None], axis=0)
+        A = A / A.sum(1, keepdims=True)
+        return float(np.trace(A @ M @ A.T))
 
 
 POOLS = {"flatten": np.trace, "average_pool": np.mean}

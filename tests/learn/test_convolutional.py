@@ -44,6 +44,21 @@ def test_rows_are_images(tmp_path: Path) -> None:
     np.testing.assert_array_equal(again.predict_proba(NEW), machine.predict_proba(NEW))
 
 
+def test_blocks_of_positions_are_pooled(tmp_path: Path) -> None:
+    options = {"readout": "average_pool", "pool": 2}
+    A, B = IMAGES[:, 1:], NEW[:, 1:]  # 4×6
+    y = A[:, 2, 2, 0]
+    machine = ConvDEQKernelRegressor(ridge=0.1, normalize="none", **options).fit(A, y)
+    conv = nsd.ConvDEQ("normalized_relu", 0.65, 0.35)
+    solution = np.linalg.solve(conv.kernel(A, kind="ntk", **options) + 0.1 * np.eye(24), y)
+    np.testing.assert_allclose(machine.predict(B), conv.kernel(B, A, kind="ntk", **options) @ solution, rtol=1e-8)
+    again = load(machine.save(tmp_path / "model.npz"))
+    assert again.pool == 2
+    np.testing.assert_array_equal(again.predict(B), machine.predict(B))
+    with pytest.raises(nsd.InputError, match="pool=3 leaves incomplete blocks"):
+        clone(machine).set_params(pool=3).fit(A, y)
+
+
 def test_scikit_learn_tools() -> None:
     search = GridSearchCV(
         make_pipeline(FunctionTransformer(), ConvDEQKernelClassifier(image_shape=(5, 6, 3))),

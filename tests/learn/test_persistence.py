@@ -15,6 +15,7 @@ from tests.command_line import Run
 
 import notsodeep as nsd
 from notsodeep.learn import (
+    ConvDEQKernelClassifier,
     DEQFeatures,
     DEQKernelClassifier,
     DEQKernelRegressor,
@@ -363,6 +364,18 @@ def test_files_of_the_first_release_are_read() -> None:
 def test_a_file_sets_numbers_and_choices_and_nothing_else(saved: Path, change: dict[str, Any]) -> None:
     with pytest.raises(nsd.InputError, match="does not describe an estimator of this notsodeep"):
         load(forge(saved, **change))
+
+
+def test_a_file_pools_over_whole_blocks_of_pixels(tmp_path: Path) -> None:
+    images = X[:, :4].reshape(-1, 2, 2, 1)
+    machine = ConvDEQKernelClassifier(filter_size=1, normalize="unit", readout="average_pool", pool=2)
+    path = machine.fit(images, LABELS).save(tmp_path / "images.npz")
+    assert load(forge(path, pool=1)).pool == 1
+    assert load(forge(path, pool=None)).pool is None
+    for change in ({"readout": "max_pool"}, {"pool": 0}, {"pool": 2.5}, {"pool": True}, {"pool": "2"}, {"pool": [2]}):
+        forge(path, readout="average_pool", pool=None)
+        with pytest.raises(nsd.InputError, match=f"does not describe an estimator.*{next(iter(change))}"):
+            load(forge(path, **change))
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import pickle
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,9 +18,29 @@ from tests.scale import problems
 import notsodeep as nsd
 from notsodeep import InputError
 from notsodeep.kernels import kernel_matrix
+from notsodeep.kernels.conv import ConvBlocks
 from notsodeep.kernels.matrices import side
 from notsodeep.scale import DamagedTileError, StoredBlocks, compute, verify
 from notsodeep.scale.store import TileStore
+
+
+def test_a_store_knows_the_blocks_that_are_pooled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    conv, path = nsd.ConvDEQ("normalized_relu", 0.65, 0.35), tmp_path / "conv.zarr"
+    images = np.random.default_rng(0).standard_normal((10, 4, 4, 2))
+
+    def stored(path: Path, **options: Any) -> StoredBlocks:
+        return conv.kernel(images, kind="ntk", out=path, tile=4, **options)
+
+    expected = conv.kernel(images, kind="ntk", readout="average_pool", pool=2)
+    np.testing.assert_allclose(stored(path, readout="average_pool", pool=2).to_numpy(), expected, rtol=1e-12)
+    assert stored(path, readout="average_pool", pool=2).reused == 6
+    for pool, shown in ((1, "1"), (None, "null")):
+        with pytest.raises(InputError, match=f"holds another kernel: pool 2 → {shown}"):
+            stored(path, readout="average_pool", pool=pool)
+    with monkeypatch.context() as earlier:  # stores from before there were blocks
+        earlier.setattr(ConvBlocks, "options", {"depth": None, "readout": "flatten"})
+        stored(tmp_path / "old.zarr")
+    assert stored(tmp_path / "old.zarr").reused == 6
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float32"])

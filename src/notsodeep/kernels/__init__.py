@@ -108,7 +108,7 @@ def kernel(
 def kernel_matrix(
     model: Network | ConvDEQ, X: ArrayLike, Y: ArrayLike | None = None, **options: Any
 ) -> KernelBlocks | ConvBlocks:
-    """The kernel of any model by rectangles; `options` as in its ``kernel`` method: kind, dtype, depth, readout."""
+    """The kernel of any model by rectangles; `options` as in its ``kernel`` method: kind, dtype, depth and so on."""
     if isinstance(model, ConvDEQ):
         return ConvBlocks(model, X, Y, **options)
     return KernelBlocks(model, X, Y, **options)

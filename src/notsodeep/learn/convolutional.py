@@ -43,6 +43,7 @@ class _ConvMachine(KernelMachine):
         dtype: Any = None,
         solver: str | Solver = "auto",
         progress: Any = None,
+        pool: int | None = None,
     ) -> None:
         self.activation = activation
         self.recurrent = recurrent
@@ -58,6 +59,7 @@ class _ConvMachine(KernelMachine):
         self.dtype = dtype
         self.solver = solver
         self.progress = progress
+        self.pool = pool
 
     def _model(self) -> ConvDEQ:
         return ConvDEQ(self.activation, self.recurrent, self.input, self.filter_size, self.padding)
@@ -65,8 +67,8 @@ class _ConvMachine(KernelMachine):
     def _blocks(self, X: Array, Y: Array | None = None) -> KernelMatrix:
         images = X.reshape(-1, *self.image_shape_)
         others = None if Y is None else Y.reshape(-1, *self.image_shape_)
-        options: dict[str, Any] = {"kind": self.kind, "dtype": self.dtype, "depth": self.depth, "readout": self.readout}
-        return ConvBlocks(self.model_, images, others, **options)
+        options: dict[str, Any] = {"depth": self.depth, "readout": self.readout, "pool": self.pool}
+        return ConvBlocks(self.model_, images, others, kind=self.kind, dtype=self.dtype, **options)
 
     @property
     def _channels(self) -> int | None:
@@ -116,8 +118,8 @@ class ConvDEQKernelRegressor(KernelRegressor, _ConvMachine):
         σ_a², σ_b².
     filter_size, padding
         As in :class:`notsodeep.ConvDEQ`.
-    kind, readout, depth
-        Which kernel.
+    kind, readout, depth, pool
+        Which kernel: as in :func:`notsodeep.kernels.conv.kernel`.
     image_shape : (P, Q, C), optional
         Needed for images flattened to rows (n, P·Q·C), as scikit-learn's tools expect; not for images (n, P, Q, C).
     normalize : {"pixel", "unit", "center", "none"}

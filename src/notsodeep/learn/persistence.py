@@ -310,6 +310,7 @@ _PARAMETERS: dict[str, Check] = {
     "filter_size": count,
     "padding": _one_of("zero", "circular"),
     "readout": _one_of("flatten", "average_pool"),
+    "pool": _optional(count),
     "image_shape": _optional(_each(count)),
     "width": count,
     "features": _one_of("explicit", "deq"),

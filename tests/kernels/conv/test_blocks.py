@@ -99,6 +99,86 @@ def test_the_full_tensor_in_single_precision(depth: int | None) -> None:
             assert abs(K[0, 1] - value) <= 2e-6 * K[0, 0], (readout, kind)
 
 
+SIDES = {(4, 4, 2): (1, 2, 4), (6, 4, 2): (1, 2, 6), (5, 10, 2): (5,)}  # of pooled blocks
+
+
+def pooled(shape: tuple[int, int, int], size: int) -> bool:
+    return min(shape[:2]) >= size and (size == 5) == (shape[0] == 5)
+
+
+@pytest.mark.parametrize(
+    ("model", "case", "shape", "depth"),
+    [(*case, shape, None) for case in CASES for shape in SIDES if pooled(shape, case[0].filter_size)]
+    + [(*case, (6, 4, 2), depth) for case in CASES if case[0].filter_size == 3 for depth in (0, 3)],
+)
+def test_blocks_of_the_full_tensor(
+    model: nsd.ConvDEQ, case: str, shape: tuple[int, int, int], depth: int | None
+) -> None:
+    X, tensor = pair(case, shape), Tensor(model, *shape[:2])
+    exact = {(i, j): tensor.kernels(X[i], X[j], depth) for i, j in ((0, 0), (0, 1), (1, 1))}
+    for pool in SIDES[shape]:
+        k = model.kernel(X, kind=KINDS, readout="average_pool", pool=pool, depth=depth)
+        diag = model.kernel_diag(X, kind=KINDS, readout="average_pool", pool=pool, depth=depth)
+        for (i, j), values in exact.items():
+            for kind, value in values.items():
+                K, d, right = getattr(k, kind), getattr(diag, kind), tensor.pooled(value, pool)
+                assert abs(K[i, j] - right) <= 1e-11 * np.sqrt(d[i] * d[j]), (pool, kind)
+                if i == j:
+                    assert d[i] == pytest.approx(right, rel=1e-11)
+
+
+@pytest.mark.parametrize("depth", [None, 2])
+@pytest.mark.parametrize("padding", ["zero", "circular"])
+@pytest.mark.filterwarnings("ignore::notsodeep.convergence.ConvergenceWarning")  # 2e-4 are stated for noise
+def test_blocks_of_the_full_tensor_in_single_precision(padding: str, depth: int | None) -> None:
+    X = images(2, (6, 4, 2))
+    model = nsd.ConvDEQ("normalized_relu", 0.65, 0.35, padding=padding)
+    tensor = Tensor(model, 6, 4)
+    k = model.kernel(X, kind=KINDS, readout="average_pool", pool=2, depth=depth, dtype="float32")
+    for kind, value in tensor.kernels(X[0], X[1], depth).items():
+        K = getattr(k, kind)
+        assert K.dtype == np.float32
+        assert abs(K[0, 1] - tensor.pooled(value, 2)) <= 2e-6 * K[0, 0], kind
+
+
+@pytest.mark.parametrize("padding", ["zero", "circular"])
+@pytest.mark.parametrize("depth", [None, 2])
+def test_blocks_between_one_position_and_the_image(padding: str, depth: int | None) -> None:
+    """One position a block is the flattened kernel, one block the pooled one; a larger one is not cut either."""
+    X = images(3, (4, 4, 2), unit=False)
+    model = nsd.ConvDEQ("leaky_relu", 0.6, 0.5, padding=padding)
+
+    def kernels(readout: str, pool: int | None = None) -> np.ndarray:
+        return np.stack(model.kernel(X, kind=KINDS, readout=readout, pool=pool, depth=depth))
+
+    np.testing.assert_array_equal(kernels("average_pool", 1), kernels("flatten"))
+    for pool in (4, 7):
+        np.testing.assert_array_equal(kernels("average_pool", pool), kernels("average_pool"))
+
+
+def test_constant_images_fill_every_block_alike() -> None:
+    colours = images(3, (1, 1, 3), unit=False)
+    model = nsd.ConvDEQ("leaky_relu", 0.7, 0.9, padding="circular")
+    flat = model.kernel(np.broadcast_to(colours, (3, 4, 8, 3)), kind="ntk")
+    for pool in (2, 4):
+        K = model.kernel(np.broadcast_to(colours, (3, 4, 8, 3)), kind="ntk", readout="average_pool", pool=pool)
+        np.testing.assert_allclose(pool**2 * K, flat, rtol=1e-10)
+
+
+@pytest.mark.parametrize("padding", ["zero", "circular"])
+@pytest.mark.parametrize("depth", [None, 0, 3])
+@pytest.mark.parametrize("pool", [2, 3, None])
+def test_pooled_errors_are_relative_to_less_than_the_diagonal(
+    padding: str, depth: int | None, pool: int | None
+) -> None:
+    model = nsd.ConvDEQ("normalized_relu", 0.65, 0.35, padding=padding)
+    X = np.concatenate([images(3, (6, 6, 2), unit=False), np.abs(images(2, (6, 6, 2), seed=1))])
+    blocks = ConvBlocks(model, X, kind=KINDS, depth=depth, readout="average_pool", pool=pool)
+    for kind, least, exact in zip(KINDS, blocks._sizes[0], blocks.diagonals(), strict=True):
+        assert np.all(least <= exact * (1 + 1e-12)), kind
+        assert np.all(least[3:] >= 0.1 * exact[3:]), kind  # and not much less where pixels are alike
+
+
 def test_one_pixel_is_the_dense_kernel() -> None:
     X = np.random.default_rng(1).standard_normal((5, 3))
     X[0] = 0
@@ -201,6 +281,19 @@ def test_any_images(X: np.ndarray, padding: str) -> None:
         assert np.linalg.eigvalsh(difference).min() >= -1e-10 * max(float(np.trace(difference)), 1e-12)
 
 
+@given(X=pixels, padding=st.sampled_from(["zero", "circular"]))
+@settings(max_examples=15)
+def test_blocks_of_any_images(X: np.ndarray, padding: str) -> None:
+    """Positive semidefinite, also beside the kernels of other weights, and less than the mean of what is pooled."""
+    model = nsd.ConvDEQ("normalized_relu", 0.6, 0.4, padding=padding)
+    k, flat = model.kernel(X, kind=KINDS, readout="average_pool", pool=2), model.kernel(X, kind=KINDS)
+    pairs = (("ntk", "ntk_frozen_input"), ("ntk_frozen_input", "ck"), ("ntk_injected", "nngp"))
+    matrices = [getattr(k, larger) - getattr(k, smaller) for larger, smaller in pairs]
+    for K in (*k, *matrices, *(whole - K for whole, K in zip(flat, k, strict=True))):
+        assert np.all(np.isfinite(K))
+        assert np.linalg.eigvalsh(K).min() >= -1e-10 * max(float(np.trace(flat.ntk)), 1e-12)
+
+
 def test_black_images_have_no_kernel_and_black_pixels_little() -> None:
     X = np.zeros((3, 12, 12, 1))
     X[1, 0, 0] = 1
@@ -225,12 +318,12 @@ def test_depth_converges_at_the_rate_of_the_recurrence() -> None:
 # --- blocks, cost, manners ---------------------------------------------------------------
 
 
-@pytest.mark.parametrize("readout", ["flatten", "average_pool"])
-def test_blocks(readout: str) -> None:
-    X, Y = images(9, unit=False), images(4, seed=3, unit=False)
+@pytest.mark.parametrize(("readout", "pool"), [("flatten", None), ("average_pool", None), ("average_pool", 2)])
+def test_blocks(readout: str, pool: int | None) -> None:
+    X, Y = images(9, (4, 6, 2), unit=False), images(4, (4, 6, 2), seed=3, unit=False)
     X[0, 0] = 0
-    whole = PAPER.kernel(X, kind="ntk", readout=readout)
-    blocks = ConvBlocks(PAPER, X, kind="ntk", readout=readout)
+    whole = PAPER.kernel(X, kind="ntk", readout=readout, pool=pool)
+    blocks = ConvBlocks(PAPER, X, kind="ntk", readout=readout, pool=pool)
     assert blocks.shape == (9, 9)
     assert blocks.symmetric
     for rows, columns in ((slice(0, 4), slice(0, 4)), (slice(2, 9), slice(0, 5)), (slice(None), slice(8, 9))):
@@ -242,11 +335,10 @@ def test_blocks(readout: str) -> None:
     assert single.dtype == np.float32
     assert blocks.astype("float64") is blocks
     np.testing.assert_allclose(single.block(slice(0, 3), slice(3, 6)), whole[:3, 3:6], rtol=0, atol=1e-5 * whole.max())
-    other = ConvBlocks(PAPER, X, Y, kind="ntk", readout=readout)
+    other = ConvBlocks(PAPER, X, Y, kind="ntk", readout=readout, pool=pool)
     assert not other.symmetric
-    np.testing.assert_allclose(
-        other.block(slice(5, 7), slice(1, 4)), PAPER.kernel(X, Y, kind="ntk", readout=readout)[5:7, 1:4], rtol=1e-11
-    )
+    across = PAPER.kernel(X, Y, kind="ntk", readout=readout, pool=pool)
+    np.testing.assert_allclose(other.block(slice(5, 7), slice(1, 4)), across[5:7, 1:4], rtol=1e-11)
 
 
 def test_the_cost_is_one_number_per_position_and_pair() -> None:
@@ -263,6 +355,11 @@ def test_the_cost_is_one_number_per_position_and_pair() -> None:
     assert large.length / small.length == pytest.approx(4, rel=0.1)
     _, pooled = PAPER.kernel(X[:2, :4, :5], kind="ck", readout="average_pool", return_info=True)
     assert pooled.pairs == 3 * 7 * 9
+    _, blocks = PAPER.kernel(X[:2], kind="ck", readout="average_pool", pool=2, return_info=True)
+    assert blocks.pairs == 3 * 3 * 3
+    around = nsd.ConvDEQ("normalized_relu", 0.65, 0.35, padding="circular")
+    _, wrapped = around.kernel(X[:2, :4], kind="ck", readout="average_pool", pool=4, return_info=True)
+    assert wrapped.pairs == 3 * 4 * 7  # of four rows every offset, and each of them once
 
 
 @pytest.mark.parametrize("rest", [1e-2, 1e-3, 1e-4, 1e-6])
@@ -321,6 +418,12 @@ X4 = images(2)
         (lambda: PAPER.kernel(X4[:0]), "empty"),
         (lambda: PAPER.kernel(X4, kind="ntkk"), "did you mean 'ntk'"),
         (lambda: PAPER.kernel(X4, readout="flaten"), "did you mean 'flatten'"),
+        (lambda: PAPER.kernel(X4, pool=2), r'pool=2 .* pass readout="average_pool"'),
+        (lambda: PAPER.kernel(X4, readout="average_pool", pool=2), "pool=2 leaves .* 4×5 images; use one of 1, 5$"),
+        (lambda: PAPER.kernel(X4, readout="average_pool", pool=4), "pool=4"),
+        (lambda: PAPER.kernel(X4, readout="average_pool", pool=0), "pool=0 must be an integer ≥ 1"),
+        (lambda: PAPER.kernel(X4, readout="average_pool", pool=2.0), "pool=2.0 must be an integer ≥ 1"),
+        (lambda: PAPER.kernel(X4, readout="average_pool", pool=True), "pool=True must be an integer ≥ 1"),
         (lambda: PAPER.kernel(X4, depth=-1), "depth"),
         (lambda: PAPER.kernel(X4, dtype="float16"), "dtype"),
         (lambda: PAPER.kernel(X4, out=np.empty((3, 3))), "out has"),

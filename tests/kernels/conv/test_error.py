@@ -21,6 +21,7 @@ ACTIVATIONS = {
     "negative": nsd.activation("leaky_relu", a=0.9, b=-0.4),  # Ġ changes its sign
 }
 PIXELS = ("unit", "any", "black", "wild")
+POOLS = {(4, 4): 2, (3, 6): 3, (6, 4): 2}  # sides of blocks, for sizes of images
 RELATIONS = ("far", "near", "same", "scaled", "nearly scaled", "shared pixels", "antipodal", "flipped pixels")
 
 
@@ -39,6 +40,7 @@ class Case(NamedTuple):
     depth: int | None
     readout: str
     words: tuple[Any, ...]
+    pool: int | None = None
 
 
 def image(rng: np.random.Generator, shape: tuple[int, int, int], pixels: str) -> np.ndarray:
@@ -70,8 +72,8 @@ def related(rng: np.random.Generator, x: np.ndarray, pixels: str, relation: str,
     }[relation]
 
 
-def draw(seed: int, *, rare: bool = False) -> Case:
-    """A random case; `rare` ones are slow or need more compiled loops."""
+def draw(seed: int, *, rare: bool = False, pool: bool = False) -> Case:
+    """A random case; `rare` ones are slow or need more compiled loops, those of `pool` average over blocks."""
     rng = np.random.default_rng([14, seed])
     name = str(rng.choice(list(ACTIVATIONS)))
     phi = ACTIVATIONS[name]
@@ -85,31 +87,34 @@ def draw(seed: int, *, rare: bool = False) -> Case:
     )
     pixels, relation = str(rng.choice(PIXELS)), str(rng.choice(RELATIONS))
     distance = 10.0 ** -int(rng.integers(3, 13))
-    x = image(rng, (3, int(rng.integers(3, 5)), int(rng.integers(1, 4))), pixels)
+    shape = list(POOLS)[seed % 3] if pool else (3, int(rng.integers(3, 5)))
+    x = image(rng, (*shape, int(rng.integers(1, 4))), pixels)
     y = related(rng, x, pixels, relation, distance)
     dtype = str(rng.choice(["float64", "float32"]))
     depth = int(rng.choice([0, 1, 2, 5, 12])) if rng.random() < 0.3 else None
     readout = "average_pool" if rng.random() < (0.2 if rare else 0.1) else "flatten"
     if rng.random() < 0.5:  # images that are what they seem in this precision
         x, y = x.astype(dtype), y.astype(dtype)
-    return Case(model, x, y, dtype, depth, readout, (name, limit, pixels, relation, distance))
+    words = (name, limit, pixels, relation, distance)
+    return Case(model, x, y, dtype, depth, "average_pool" if pool else readout, words, POOLS[shape] if pool else None)
 
 
 def compare(case: Case) -> dict[str, tuple[float, float]]:
     """The true and the stated relative error of each kind."""
-    model, x, y, dtype, depth, readout, _ = case
+    model, x, y, dtype, depth, readout, _, pool = case
     digits = Digits(model, *x.shape[:2])
-    exact, left, right = (digits.kernels(a, b, depth, readout) for a, b in ((x, y), (x, x), (y, y)))
+    exact, left, right = (digits.kernels(a, b, depth, readout, pool) for a, b in ((x, y), (x, x), (y, y)))
+    options: dict[str, Any] = {"dtype": dtype, "depth": depth, "readout": readout, "pool": pool}
     found = {}
     for kind in KINDS:
-        K, info = model.kernel(x[None], y[None], kind=kind, dtype=dtype, depth=depth, readout=readout, return_info=True)
+        K, info = model.kernel(x[None], y[None], kind=kind, **options, return_info=True)
         size = float((left[kind] * right[kind]) ** 0.5)
         found[kind] = abs(float(exact[kind] - float(K[0, 0]))) / size if size else 0.0, info.error
     return found
 
 
-def check(seed: int, *, rare: bool = False) -> None:
-    case = draw(seed, rare=rare)
+def check(seed: int, **options: bool) -> None:
+    case = draw(seed, **options)
     for kind, (true, stated) in compare(case).items():
         assert true <= stated, (seed, kind, true, stated, str(case.model), *case[3:])
 
@@ -120,6 +125,12 @@ def test_no_pair_is_less_exact_than_stated(seed: int) -> None:
     check(seed)
 
 
+@pytest.mark.filterwarnings("ignore::notsodeep.convergence.ConvergenceWarning")
+@pytest.mark.parametrize("seed", range(12))
+def test_no_pooled_pair_is_less_exact_than_stated(seed: int) -> None:
+    check(seed, pool=True)
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
 @pytest.mark.filterwarnings("ignore::notsodeep.convergence.ConvergenceWarning")
@@ -127,6 +138,8 @@ def test_no_pair_is_less_exact_than_stated(seed: int) -> None:
 def test_no_pair_of_many_is_less_exact_than_stated(batch: int) -> None:
     for seed in range(1000 + 100 * batch, 1100 + 100 * batch):
         check(seed, rare=True)
+    for seed in range(1000 + 10 * batch, 1010 + 10 * batch):
+        check(seed, pool=True)
 
 
 @pytest.mark.parametrize("recurrent", [0.25, 0.65, 0.9, 0.99, 0.999])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -25,15 +27,15 @@ def network(x: torch.Tensor, W: torch.Tensor, U: torch.Tensor, model: nsd.ConvDE
     return z
 
 
-def draw(model: nsd.ConvDEQ, X: np.ndarray, width: int, seed: int, tangent: bool) -> np.ndarray:
-    """The empirical ck, or ntk, of one network with f = Σ_α a_α·z_α."""
+def draw(model: nsd.ConvDEQ, X: np.ndarray, width: int, seed: int, tangent: bool, pool: int = 1) -> np.ndarray:
+    """The empirical ck, or ntk, of one network with f = Σ_α a_α·z_α, z averaged over blocks."""
     generator = torch.Generator().manual_seed(seed)
     x = torch.tensor(np.moveaxis(X, 3, 1))
     size = (model.filter_size, model.filter_size)
     W = torch.randn(width, width, *size, generator=generator, dtype=x.dtype, requires_grad=tangent)
     U = torch.randn(width, x.shape[1], *size, generator=generator, dtype=x.dtype, requires_grad=tangent)
-    a = torch.randn(width, *x.shape[2:], generator=generator, dtype=x.dtype)
-    z = network(x, W, U, model, steps=12)
+    z = torch.nn.functional.avg_pool2d(network(x, W, U, model, steps=12), pool)
+    a = torch.randn(z.shape[1:], generator=generator, dtype=x.dtype)
     flat = z.detach().reshape(len(x), -1)
     ck = flat @ flat.T
     if not tangent:
@@ -47,12 +49,13 @@ def draw(model: nsd.ConvDEQ, X: np.ndarray, width: int, seed: int, tangent: bool
 
 
 @pytest.mark.parametrize("kind", ["ck", "ntk"])
-def test_random_networks(kind: str) -> None:
+@pytest.mark.parametrize(("side", "options"), [(3, {}), (4, {"readout": "average_pool", "pool": 2})])
+def test_random_networks(kind: str, side: int, options: dict[str, Any]) -> None:
     width, model = 64, nsd.ConvDEQ("relu", recurrent=0.3, input=0.8)
-    X = np.random.default_rng(0).standard_normal((2, 3, 3, 2)) * 0.8
+    X = np.random.default_rng(0).standard_normal((2, side, side, 2)) * 0.8
     X[0, 0] = 0
-    sample = np.array([draw(model, X, width, seed, kind == "ntk") for seed in range(20)])
-    exact = model.kernel(X, kind=kind)
+    sample = np.array([draw(model, X, width, seed, kind == "ntk", options.get("pool", 1)) for seed in range(20)])
+    exact = model.kernel(X, kind=kind, **options)
     spread = sample.std(axis=0, ddof=1) / np.sqrt(len(sample))
     # a bias of order 1/width remains beside the standard error
     assert np.all(np.abs(sample.mean(axis=0) - exact) < 4 * spread + 0.5 / width * np.abs(exact).max())

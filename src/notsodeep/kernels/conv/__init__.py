@@ -29,6 +29,7 @@ def kernel(
     dtype: DTypeLike | None = None,
     depth: int | None = None,
     readout: str = "flatten",
+    pool: int | None = None,
     out: Array | str | Path | None = None,
     tile: int | None = None,
     client: Any = None,
@@ -66,6 +67,14 @@ def kernel(
     readout : {"flatten", "average_pool"}
         ``"flatten"``: sums over positions. ``"average_pool"``: means over all pairs of positions, which need every
         offset between them, rows·columns times the work and more.
+    pool : int, optional
+        With ``readout="average_pool"``, the features are averaged over blocks of c×c positions, then flattened; for
+        ``ck``, and in the same way for the other kinds,
+
+            K = Σ_blocks (1/c⁴) Σ_{α,α'∈block} G_{αα'}
+
+        This needs (2c − 1)² offsets. c = 1 is ``"flatten"``; None is one block, the whole image. Blocks must not be cut
+        at the border, and circular padding does not continue them beyond it. A side shorter than c is one block.
     out, tile, client
         Where to put the result, on disk or with the help of a cluster: as in :func:`notsodeep.kernels.kernel`.
     progress : bool or callable, optional
@@ -90,7 +99,7 @@ def kernel(
            [0.217234, 1.      ]])
     """
     with compilation(progress):
-        blocks = ConvBlocks(model, images, other, kind=kind, dtype=dtype, depth=depth, readout=readout)
+        blocks = ConvBlocks(model, images, other, kind=kind, dtype=dtype, depth=depth, readout=readout, pool=pool)
         return deliver(blocks, kind, out, tile=tile, client=client, progress=progress, return_info=return_info)
 
 
@@ -102,6 +111,7 @@ def kernel_diag(
     dtype: DTypeLike | None = None,
     depth: int | None = None,
     readout: str = "flatten",
+    pool: int | None = None,
 ) -> Any:
     """K(x_i, x_i) for every image, without the matrix.
 
@@ -113,6 +123,6 @@ def kernel_diag(
     >>> conv.kernel_diag(np.ones((1, 4, 4, 1)), kind="ntk_injected").round(9)
     array([32.])
     """
-    blocks = ConvBlocks(model, images, kind=kind, dtype=dtype, depth=depth, readout=readout)
+    blocks = ConvBlocks(model, images, kind=kind, dtype=dtype, depth=depth, readout=readout, pool=pool)
     values = [np.array(diagonal, blocks.dtype) for diagonal in blocks.diagonals()]
     return values[0] if isinstance(kind, str) else namedtuple("Kernels", blocks.kinds)(*values)

@@ -70,7 +70,7 @@ class ConvBlocks(ComputedBlocks):
     images : array (n, rows, columns, channels)
     other : array (m, rows, columns, channels), optional
         The images themselves when absent; the matrix is then symmetric.
-    kind, dtype, depth, readout
+    kind, dtype, depth, readout, pool
         As in :func:`notsodeep.kernels.conv.kernel`.
 
     Examples
@@ -96,12 +96,16 @@ class ConvBlocks(ComputedBlocks):
         dtype: DTypeLike | None = None,
         depth: int | None = None,
         readout: str = "flatten",
+        pool: int | None = None,
     ) -> None:
         began = time.perf_counter()
         if not isinstance(model, ConvDEQ):
             raise InputError(f"model={model!r} is not convolutional; pass a ConvDEQ")
         kinds = requested_kinds(model, kind)
         self.readout = choice(readout, ("flatten", "average_pool"), "readout")
+        self.pool = None if pool is None else count(pool, "pool")
+        if self.pool is not None and self.readout == "flatten":
+            raise InputError(f'pool={pool} is the side of pooled blocks; pass readout="average_pool" as well')
         self.depth = None if depth is None else count(depth, "depth", minimum=0)
         if depth is None:
             require_infinite_width(model)
@@ -115,6 +119,7 @@ class ConvBlocks(ComputedBlocks):
         super().__init__(model, kinds, dtype, first, second)
         rows, width = first.shape[1:3]
         self.geometry = Geometry.of(rows, width, model.filter_size, model.padding == "circular")
+        self._block = (1, 1) if self.readout == "flatten" else _block_sides(rows, width, self.pool)
         self._left = Images.of(first, model, self.geometry, self.depth, self.dtype)
         self._right = self._left
         if second is not None:
@@ -128,7 +133,7 @@ class ConvBlocks(ComputedBlocks):
 
     @property
     def options(self) -> dict[str, Any]:
-        return {"depth": self.depth, "readout": self.readout}
+        return {"depth": self.depth, "readout": self.readout, "pool": self.pool}
 
     @property
     def _natural(self) -> float:
@@ -140,7 +145,7 @@ class ConvBlocks(ComputedBlocks):
 
     @property
     def _pooled(self) -> bool:
-        return self.readout == "average_pool"
+        return self._block != (1, 1)
 
     @property
     def info(self) -> ConvInfo:
@@ -210,8 +215,8 @@ class ConvBlocks(ComputedBlocks):
                 break
             self._tile_pass(values, trust, *arguments, first, info)
         if self._pooled:
-            values /= (self.geometry.rows * self.geometry.width) ** 2
-            trust /= (self.geometry.rows * self.geometry.width) ** 2
+            values /= math.prod(self._block) ** 2
+            trust /= math.prod(self._block) ** 2
         error = self._rounding + self._relative(trust, slice(a, b), slice(c, d))
         pairs, evaluations, steps, residual = info.tolist()
         return values, Counts(pairs, evaluations, steps, residual, error)
@@ -237,9 +242,9 @@ class ConvBlocks(ComputedBlocks):
         whole = self._exact_diagonals(images)
         if not self._pooled:
             return whole
-        covariance, dual = images.pooled(self.model, self.geometry)
+        covariance, dual = images.pooled(self.model, self.geometry, self._block)
         least = [covariance if kind in ("nngp", "ntk_injected") else dual for kind in self.kinds]
-        tiny = np.finfo(np.float64).eps / (self.geometry.rows * self.geometry.width)
+        tiny = np.finfo(np.float64).eps / math.prod(self._block)
         return [np.maximum(floor, tiny * flat) for floor, flat in zip(least, whole, strict=True)]
 
     def _problems(self, tile: Tile) -> Iterator[tuple[Any, ...]]:
@@ -248,16 +253,17 @@ class ConvBlocks(ComputedBlocks):
         left, right, geometry = self._left, self._right, self.geometry
         if not self._pooled:
             pairs = (left.pixels[a:b], right.pixels[c:d], left.parts, right.parts, left.entry[a:b], right.entry[c:d])
-            yield self._arguments(pairs, geometry, geometry.spread, geometry.lowest)
+            yield self._arguments(pairs, geometry, None, geometry.spread, geometry.lowest)
             return
         first = left.sources(slice(a, b), geometry)
         second = right.sources(slice(c, d), geometry)
         entries = (np.arange(b - a), np.arange(d - c))
-        for offset in offsets(geometry):
-            inner = offset.geometry
+        for offset in offsets(geometry, self._block):
+            inner, counted = offset.geometry, offset.counted(self._block)
             X, L = self._moved(*first, offset, offset.first)
             Y, R = self._moved(*second, offset, offset.second)
-            yield self._arguments((X, Y, L, R, *entries), inner, offset.spread, offset.lowest)
+            some = None if counted.all() else counted
+            yield self._arguments((X, Y, L, R, *entries), inner, some, offset.spread(counted), offset.lowest)
 
     def _moved(
         self, pixels: Array, root: Array, sources: Array, offset: Offset, part: Callable[[Array], Array]
@@ -269,7 +275,9 @@ class ConvBlocks(ComputedBlocks):
         placed = parts(variances, origins, missed, part(self.geometry.area), inner, self.dtype)
         return inner.place(part(pixels), self.dtype), placed
 
-    def _arguments(self, pairs: tuple[Array, ...], geometry: Geometry, spread: Array, lowest: float) -> tuple[Any, ...]:
+    def _arguments(
+        self, pairs: tuple[Array, ...], geometry: Geometry, counted: Array | None, spread: Array, lowest: float
+    ) -> tuple[Any, ...]:
         real = self.dtype.type
         angle, lens = arc_polynomials(self.dtype.name)
         arc = self._arc
@@ -284,7 +292,8 @@ class ConvBlocks(ComputedBlocks):
         wants = ("ntk" in self.kinds or "ntk_injected" in self.kinds, "ntk_frozen_input" in self.kinds)
         buffer = aligned((BUFFERS, geometry.length), self.dtype)
         return (
-            *pairs, geometry.place(spread, self.dtype),
+            *pairs, np.empty(0, self.dtype) if counted is None else geometry.place(counted, self.dtype),
+            geometry.place(spread, self.dtype),
             *(tuple(map(real, polynomial)) for polynomial in polynomials), tuple(map(real, numbers)),
             np.array(kind_codes(self.kinds)), wants, geometry.shape, geometry.taps,
             buffer, buffer.view(f"int{8 * self.dtype.itemsize}"),
@@ -332,3 +341,16 @@ class ConvBlocks(ComputedBlocks):
             "ntk_injected": tangent,
         }
         return [fields[kind].sum(axis=(1, 2))[images.entry] for kind in self.kinds]
+
+
+def _block_sides(rows: int, width: int, pool: int | None) -> tuple[int, int]:
+    """Rows and columns of the blocks that are pooled: `pool`, but no more than the image has; None is all of it."""
+    most = max(rows, width)
+    fitting = [c for c in range(1, most + 1) if rows % min(c, rows) == 0 and width % min(c, width) == 0]
+    side = most if pool is None else min(pool, most)
+    if side not in fitting:
+        raise InputError(
+            f"pool={pool} leaves incomplete blocks at the border of {rows}×{width} images; "
+            f"use one of {', '.join(map(str, fitting))}"
+        )
+    return min(side, rows), min(side, width)

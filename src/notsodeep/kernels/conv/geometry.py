@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Geometry", "aligned"]
+__all__ = ["Geometry", "aligned", "block_means"]
 
 Array: TypeAlias = NDArray[Any]
 
@@ -143,18 +143,15 @@ class Geometry:
         """Sums over the window of values (..., rows, width)."""
         return self.axes[0] @ values @ self.axes[1]
 
-    def pooled(self, values: Array) -> Array:
-        """Mean over α, α' of Σ_shift v_{α+δ} v_{α'+δ}/(S_α S_α') for values (..., rows, width)."""
-        inverse = 1 / np.sqrt(self.area)
+    def pooled(self, values: Array, block: tuple[int, int]) -> Array:
+        """Means over α, α' in a block of Σ_shift v_{α+δ} v_{α'+δ}/(S_α S_α') for values (..., rows, width), summed."""
+        margin = [(0, 0)] * (values.ndim - 2) + [(self.half, self.half)] * 2
+        wide = np.pad(values, margin, mode="wrap" if self.circular else "constant")
+        root = np.sqrt(self.area)
         total = np.zeros(values.shape[:-2])
-        for i in range(-self.half, self.half + 1):
-            for j in range(-self.half, self.half + 1):
-                if self.circular:
-                    moved = np.roll(inverse, (i, j), (0, 1))
-                else:
-                    wide = np.pad(inverse, self.half)
-                    moved = wide[self.half - i :, self.half - j :][: self.rows, : self.width]
-                total += np.mean(values * moved, axis=(-2, -1)) ** 2
+        for i, j in np.ndindex(self.size, self.size):
+            moved = wide[..., i : i + self.rows, j : j + self.width] / root
+            total += np.sum(block_means(moved, block) ** 2, axis=(-2, -1))
         return total
 
     def average(self, values: Array) -> Array:
@@ -175,6 +172,13 @@ class Geometry:
             first /= first.sum(1, keepdims=True)  # powers of an average are averages
             second /= second.sum(1, keepdims=True)
         return x
+
+
+def block_means(values: Array, block: tuple[int, int]) -> Array:
+    """Means over blocks of values (..., rows, width): (..., rows/block[0], width/block[1])."""
+    rows, width = values.shape[-2:]
+    apart = values.reshape(*values.shape[:-2], rows // block[0], block[0], width // block[1], block[1])
+    return apart.mean(axis=(-3, -1))
 
 
 def _band(n: int, half: int, circular: bool) -> Array:

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from notsodeep.checks import InputError, matrix
 from notsodeep.kernels.arc import Arc
-from notsodeep.kernels.conv.geometry import Geometry, aligned
+from notsodeep.kernels.conv.geometry import Geometry, aligned, block_means
 from notsodeep.models import ConvDEQ
 
 __all__ = ["Images", "check_images", "parts"]
@@ -106,8 +106,8 @@ class Images:
         origin = np.moveaxis(self.parts[2][:, self.entry[rows]], 0, 1)
         return geometry.take(self.pixels[rows]), root, geometry.take(origin) ** 2
 
-    def pooled(self, model: ConvDEQ, geometry: Geometry) -> tuple[Array, Array]:
-        """Lower bounds of the means over all pairs of positions of Σ and of G, for each image.
+    def pooled(self, model: ConvDEQ, geometry: Geometry, block: tuple[int, int]) -> tuple[Array, Array]:
+        """Lower bounds of Σ and of G, means over all pairs of positions in a block, summed over the blocks of an image.
 
         Σ is made of windows of σ_a² G + σ_b² x·x, or x·x itself before the first layer, and G exceeds the first terms
         of its Hermite series, E[φ]E[φ] + E[φ']² Σ.
@@ -120,11 +120,12 @@ class Images:
             root = np.moveaxis(self.root[:, self.entry[rows]], 0, 1)
             inputs = math.sqrt(2) * geometry.take(self.pixels[rows])
             if self.depth == 0:
-                covariance[rows] = np.sum(np.mean(inputs, axis=(2, 3)) ** 2, axis=1) / model.input
+                covariance[rows] = np.sum(block_means(inputs, block) ** 2, axis=(1, 2, 3)) / model.input
             else:
                 states = math.sqrt(model.recurrent) * arc.mean * root[:, max(root.shape[1] - 2, 0)]
-                covariance[rows] = geometry.pooled(np.concatenate([inputs, states[:, None]], axis=1)).sum(1)
-            dual[rows] = (arc.mean * root[:, -1].mean(axis=(1, 2))) ** 2 + slope**2 * covariance[rows]
+                covariance[rows] = geometry.pooled(np.concatenate([inputs, states[:, None]], axis=1), block).sum(1)
+            means = arc.mean * block_means(root[:, -1], block)
+            dual[rows] = np.sum(means**2, axis=(1, 2)) + slope**2 * covariance[rows]
         return covariance, dual
 
 

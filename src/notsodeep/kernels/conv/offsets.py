@@ -1,8 +1,11 @@
-"""All offsets between two positions, for a pooled readout: each is a separate problem on the overlap of two images.
+"""Offsets between two positions, for a pooled readout: each is a separate problem on the overlap of two images.
 
 For the offset Δ the unknowns are Σ at the pairs (α, α + Δ) that lie inside, a rectangle. Shifted copies of the
 per-image quantities turn it into the problem at offset zero, with two changes near the border of the rectangle: the
 windows miss positions that leave one of the images, and the weight is 1/(S_α S_{α+Δ}).
+
+The pairs of a rectangle depend on each other through the windows, so all of them are solved. A readout that pools over
+blocks needs the offsets within a block only, and counts those pairs that lie in one block.
 """
 
 from __future__ import annotations
@@ -56,10 +59,15 @@ class Offset:
         """S_α S_{α+Δ}."""
         return np.sqrt(self.first(self.whole.area) * self.second(self.whole.area))
 
-    @property
-    def spread(self) -> Array:
-        """Σ_α 1/(S_α S_{α+Δ}) over the windows that contain a position."""
-        return self.geometry.window(1 / self.area)
+    def counted(self, block: tuple[int, int]) -> Array:
+        """1 where α and α + Δ lie in the same block, else 0; blocks do not continue beyond a side."""
+        down, right = (np.arange(n) // side for n, side in zip((self.whole.rows, self.whole.width), block, strict=True))
+        number = np.add.outer(self.whole.width * down, right)
+        return (self.first(number) == self.second(number)).astype(np.float64)
+
+    def spread(self, counted: Array) -> Array:
+        """Σ_α 1/(S_α S_{α+Δ}) over the windows that contain a position and whose α is counted."""
+        return self.geometry.window(counted / self.area)
 
     @property
     def lowest(self) -> float:
@@ -81,10 +89,12 @@ class Offset:
         return part(self.whole.window(beyond))
 
 
-def offsets(whole: Geometry) -> Iterator[Offset]:
-    """Every offset between two positions."""
-    down = range(whole.rows) if whole.circular else range(1 - whole.rows, whole.rows)
-    right = range(whole.width) if whole.circular else range(1 - whole.width, whole.width)
+def offsets(whole: Geometry, block: tuple[int, int]) -> Iterator[Offset]:
+    """Every offset between two positions of a block, once: Δ and Δ − P are the same one if the image is circular."""
+    down, right = (
+        sorted({i % n if whole.circular else i for i in range(1 - side, side)})
+        for n, side in zip((whole.rows, whole.width), block, strict=True)
+    )
     for i in down:
         for j in right:
             yield Offset(whole, i, j)

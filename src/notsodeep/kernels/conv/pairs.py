@@ -118,9 +118,10 @@ def _newton_step(buffer: Any, chebyshev: Any, recurrent: float, steps: int, shap
 
 @jit
 def _tangent(
-    buffer: Any, spread: Any, chebyshev: Any, recurrent: float, goal: float, size: float, shape: Any, taps: Any
-) -> tuple[float, float, float, int]:
-    """Σ z and Σ spread·z for z = d f + σ_a² m·Σ z, the residual relative to `size`, and the number of steps."""
+    buffer: Any, counted: Any, spread: Any, chebyshev: Any, recurrent: float, goal: float, size: float,
+    shape: Any, taps: Any,
+) -> tuple[float, float, float, int]:  # fmt: skip
+    """Σ counted·z and Σ spread·z for z = d f + σ_a² m·Σ z, the residual relative to `size`, the number of steps."""
     real = buffer.dtype.type
     at, around = shape[3], shape[4]
     gamma, sigma, rate = chebyshev
@@ -145,6 +146,8 @@ def _tangent(
         plain, weighted, left = finish(t, m, p, z, c, d, spread, recurrent, at, around, taps)
         excess = np.float64(left) / size
         if excess <= goal or excess > previous / 2 or done >= _STEPS:
+            if counted.size > 0:  # these weights instead of `spread`
+                plain = finish(t, m, p, z, c, d, counted, recurrent, at, around, taps)[1]
             return plain, weighted, excess, done
         previous = excess
         more = min(_steps(excess / goal, rate), 2 * done)
@@ -183,13 +186,16 @@ def _steepest(low: float, high: float, wrong: float, power: float, bend: float) 
 
 @jit
 def _solve(
-    buffer: Any, bits: Any, spread: Any, angle: Any, lens: Any, dense: Any, numbers: Any, wants: Any,
+    buffer: Any, bits: Any, counted: Any, spread: Any, angle: Any, lens: Any, dense: Any, numbers: Any, wants: Any,
     shape: Any, taps: Any, even: bool, size: float, scale: float, values: Any, info: Any,
 ) -> tuple[float, float]:  # fmt: skip
     """values = (ck, nngp, ntk, ntk_frozen_input, ntk_injected) of the pair that `_drive` prepared.
 
-    Returns the errors of Σ cρ and of the tangent kernels.
+    Returns the errors of Σ cρ and of the tangent kernels, which bound the sums of |errors| over all positions: those of
+    sums over some of them, too.
 
+    counted : 1 at the positions that belong to the sums, 0 elsewhere; empty if all do.
+    spread : Bᵀ counted, the weights with which these sums are made of z.
     even : whether row 9 still has to be summed over windows.
     size, scale : Σ c, and √(Σ q · Σ q'), to which residuals are relative: images that hardly overlap have a small Σ c.
 
@@ -230,6 +236,9 @@ def _solve(
         info[2] += steps
     both = total(c, loss, g, h, f, power, at)
     values[0], values[1] = both[0], both[1]
+    if counted.size > 0:
+        z[at], p[at] = counted[at] * c[at], counted[at] * loss[at]
+        values[0], values[1], _ = total(z, p, g, h, f, power, at)
     e, border = np.float64(bend), np.float64(numbers[9])
     low, high = _angles(buffer, bits, _DIM * np.sqrt(eps) * size, at)
     doubt = _doubt(excess, mean, np.float64(both[2]) / scale, high, eps)
@@ -242,7 +251,7 @@ def _solve(
         tangent_error += border * gain * min(border * gain, natural) * scale * (e * wrong + v * _SUMS * eps)
     if wants[0]:
         plain, weighted, left_over, steps = _tangent(
-            buffer, spread, chebyshev, recurrent, np.float64(numbers[7]), scale, shape, taps
+            buffer, counted, spread, chebyshev, recurrent, np.float64(numbers[7]), scale, shape, taps
         )
         values[2], values[4] = values[0] + plain, values[1] + recurrent * weighted
         info[2] += steps
@@ -253,13 +262,13 @@ def _solve(
         f[at] = 0
         layer(t, w, f, f, recurrent, at, around, taps)
         plain, weighted, left_over, steps = _tangent(
-            buffer, spread, chebyshev, recurrent, np.float64(numbers[7]), scale, shape, taps
+            buffer, counted, spread, chebyshev, recurrent, np.float64(numbers[7]), scale, shape, taps
         )
         values[3] = values[0] + plain
         info[2] += steps
         excess, unsolved = max(excess, left_over), max(unsolved, left_over)
     info[3] = max(info[3], excess)
-    # the adjoint solution is between 1 and border·gain where Ġ ≥ 0, and so is the guess of it in `finish`
+    # where Ġ ≥ 0, the adjoint solution and the guess of it in `finish` exceed `counted` by border·gain − 1 at most
     most = border * gain - (1 if np.pi * e <= v else 0)
     return plain_error, tangent_error + most * unsolved * scale
 
@@ -338,9 +347,9 @@ def _windows(
 
 @jit
 def equilibrium_tile(
-    out: Any, trust: Any, X: Any, Y: Any, L: Any, R: Any, left: Any, right: Any, spread: Any, angle: Any, lens: Any,
-    dense: Any, numbers: Any, codes: Any, wants: Any, shape: Any, taps: Any, buffer: Any, bits: Any,
-    first: int, info: Any,
+    out: Any, trust: Any, X: Any, Y: Any, L: Any, R: Any, left: Any, right: Any, counted: Any, spread: Any,
+    angle: Any, lens: Any, dense: Any, numbers: Any, codes: Any, wants: Any, shape: Any, taps: Any, buffer: Any,
+    bits: Any, first: int, info: Any,
 ) -> None:  # fmt: skip
     """out[k, i, j] += kernel k of images X[i] and Y[j], for j ≥ i + first; trust[0 or 1, i, j] += errors of `_solve`.
 
@@ -363,8 +372,9 @@ def equilibrium_tile(
             else:
                 _windows(X[i], Y[j], L, R, 0, 0, a, b, numbers, buffer, shape, taps)
             errors = _solve(
-                buffer, bits, spread, angle, lens, dense, numbers, wants, shape, taps, even, size, scale, values, info
-            )
+                buffer, bits, counted, spread, angle, lens, dense, numbers, wants, shape, taps,
+                even, size, scale, values, info,
+            )  # fmt: skip
             trust[0, i, j] += errors[0]
             trust[1, i, j] += errors[1]
             for k in range(codes.size):
@@ -401,9 +411,9 @@ def _antipodes(c: Any, d: Any, k: Any, power: float, bend: float, at: Any) -> No
 
 @jit
 def layered_tile(
-    out: Any, trust: Any, X: Any, Y: Any, L: Any, R: Any, left: Any, right: Any, spread: Any, angle: Any, lens: Any,
-    dense: Any, numbers: Any, codes: Any, wants: Any, shape: Any, taps: Any, buffer: Any, bits: Any,
-    first: int, info: Any,
+    out: Any, trust: Any, X: Any, Y: Any, L: Any, R: Any, left: Any, right: Any, counted: Any, spread: Any,
+    angle: Any, lens: Any, dense: Any, numbers: Any, codes: Any, wants: Any, shape: Any, taps: Any, buffer: Any,
+    bits: Any, first: int, info: Any,
 ) -> None:  # fmt: skip
     """The same after L.shape[1] − 1 layers from Σ⁰ = x·y, where h⁰ = (|x − y|²/2 − r)/c needs no window."""
     real = buffer.dtype.type
@@ -470,6 +480,9 @@ def layered_tile(
             if wants[0] or wants[1]:
                 most = np.float64(numbers[9]) * min(np.float64(numbers[3]), rounded)
                 trust[1, i, j] += most * scale * (e * bent + v * _SUMS * eps * rounded)
+            if counted.size > 0:
+                c[at], loss[at], d[at] = counted[at] * c[at], counted[at] * loss[at], counted[at] * d[at]
+                both = total(c, loss, g, h, f, power, at)
             for k in range(codes.size):
                 code = codes[k]
                 value = np.float64(both[1] if code == NNGP else both[0])
