@@ -35,11 +35,11 @@ from notsodeep.kernels.conv.sweeps import (
     jit,
     layer,
     momentum,
-    relax,
     rescaled_columns,
     rescaled_window,
     residual,
     right_hand_side,
+    slide,
     total,
     wrap_rows,
     wrap_sides,
@@ -68,6 +68,19 @@ def _columns(z: Any, t: Any, shape: Any, taps: Any) -> None:
 
 
 @jit
+def _step(z: Any, y: Any, m: Any, p: Any, t: Any, weights: Any, last: Any, shape: Any, taps: Any) -> None:
+    """y ← a m·Σ z + b p + e z + last·y with (a, b, e) = weights; y is only written if `last` is None."""
+    real = y.dtype.type
+    a, b, e = real(weights[0]), real(weights[1]), real(weights[2])
+    o = None if last is None else real(last)
+    if len(taps) == 3 and not shape[5]:
+        slide(z, m, p, y, a, b, e, o, shape[2], shape[3])
+    else:
+        _columns(z, t, shape, taps)
+        momentum(t, m, p, z, y, a, b, e, o, shape[3], shape[4], taps)
+
+
+@jit
 def _bounds(slope: float, power: float, recurrent: float, lowest: float) -> tuple[float, float, float]:
     """γ, σ and the convergence factor of the Chebyshev iteration for eigenvalues in top·[lowest, 1]."""
     top = recurrent * (slope + 0.4 * (power - slope))  # between the mean of Ġ and its largest value
@@ -88,7 +101,6 @@ def _steps(ratio: float, rate: float) -> int:
 @jit
 def _newton_step(buffer: Any, chebyshev: Any, recurrent: float, steps: int, shape: Any, taps: Any) -> None:
     """h ← h + x with x = f + σ_a² w·Σ z, after `steps` Chebyshev steps for z = p + σ_a² m·Σ z from z = 0."""
-    real = buffer.dtype.type
     at, around = shape[3], shape[4]
     gamma, sigma = chebyshev[0], chebyshev[1]
     w, h, f, p, m, t = buffer[1], buffer[3], buffer[6], buffer[7], buffer[11], buffer[10]
@@ -100,17 +112,15 @@ def _newton_step(buffer: Any, chebyshev: Any, recurrent: float, steps: int, shap
         return
     # the first step gives γ p, which needs no array of its own
     omega = 1 / (1 - sigma * sigma / 2)
-    _columns(p, t, shape, taps)
     a, b, e = omega * gamma * ra, omega * gamma, omega * (1 - gamma)
-    relax(t, m, p, p, z, real(a * gamma), real(b), real(e * gamma), at, around, taps)
+    _step(p, z, m, p, t, (a * gamma, b, e * gamma), None, shape, taps)
     for step in range(2, steps):
         omega = 1 / (1 - sigma * sigma * omega / 4)
-        _columns(z, t, shape, taps)
         a, b, e, o = omega * gamma * ra, omega * gamma, omega * (1 - gamma), 1 - omega
         if step == 2:
-            relax(t, m, p, z, y, real(a), real(b + o * gamma), real(e), at, around, taps)
+            _step(z, y, m, p, t, (a, b + o * gamma, e), None, shape, taps)
         else:
-            momentum(t, m, p, z, y, real(a), real(b), real(e), real(o), at, around, taps)
+            _step(z, y, m, p, t, (a, b, e), o, shape, taps)
         z, y = y, z
     _columns(z, t, shape, taps)
     add(t, w, f, h, recurrent, at, around, taps)
@@ -122,7 +132,6 @@ def _tangent(
     shape: Any, taps: Any,
 ) -> tuple[float, float, float, int]:  # fmt: skip
     """Σ counted·z and Σ spread·z for z = d f + σ_a² m·Σ z, the residual relative to `size`, the number of steps."""
-    real = buffer.dtype.type
     at, around = shape[3], shape[4]
     gamma, sigma, rate = chebyshev
     c, d, f, p = buffer[0], buffer[5], buffer[6], buffer[7]
@@ -133,13 +142,12 @@ def _tangent(
     omega, done, previous = 2.0, 0, np.inf
     while True:
         for _ in range(more):
-            _columns(z, t, shape, taps)
             if done == 0:
-                relax(t, m, p, z, y, real(gamma * ra), real(gamma), real(1 - gamma), at, around, taps)
+                _step(z, y, m, p, t, (gamma * ra, gamma, 1 - gamma), None, shape, taps)
             else:
                 omega = 1 / (1 - sigma * sigma * omega / 4)
-                a, b, e, o = omega * gamma * ra, omega * gamma, omega * (1 - gamma), 1 - omega
-                momentum(t, m, p, z, y, real(a), real(b), real(e), real(o), at, around, taps)
+                a, b, e = omega * gamma * ra, omega * gamma, omega * (1 - gamma)
+                _step(z, y, m, p, t, (a, b, e), 1 - omega, shape, taps)
             z, y = y, z
             done += 1
         _columns(z, t, shape, taps)

@@ -31,11 +31,11 @@ __all__ = [
     "jit",
     "layer",
     "momentum",
-    "relax",
     "rescaled_columns",
     "rescaled_window",
     "residual",
     "right_hand_side",
+    "slide",
     "total",
     "wrap_rows",
     "wrap_sides",
@@ -256,23 +256,37 @@ def residual(
 
 
 @jit
-def relax(
-    t: Any, m: Any, p: Any, z: Any, y: Any, a: float, b: float, e: float, at: Any, around: Any, taps: Any
+def momentum(
+    t: Any, m: Any, p: Any, z: Any, y: Any, a: float, b: float, e: float, o: Any, at: Any, around: Any, taps: Any
 ) -> None:
-    """y = a m·window + b p + e z."""
+    """y ← a m·window + b p + e z + o y; without the last term if o is None."""
     mm, pp, zz, yy, tt = m[at], p[at], z[at], y[at], t[around]
     for k in range(yy.shape[0]):
-        yy[k] = a * mm[k] * _window(tt, k, taps) + b * pp[k] + e * zz[k]
+        value = a * mm[k] * _window(tt, k, taps) + b * pp[k] + e * zz[k]
+        yy[k] = value if o is None else value + o * yy[k]
 
 
 @jit
-def momentum(
-    t: Any, m: Any, p: Any, z: Any, y: Any, a: float, b: float, e: float, o: float, at: Any, around: Any, taps: Any
-) -> None:
-    """y ← a m·window + b p + e z + o y."""
-    mm, pp, zz, yy, tt = m[at], p[at], z[at], y[at], t[around]
+def slide(z: Any, m: Any, p: Any, y: Any, a: float, b: float, e: float, o: Any, stride: int, at: Any) -> None:
+    """`columns` of z and `momentum` in one pass, for filters of 3×3.
+
+    Two vertical sums pass on from one position to the next, in registers, so that t is neither written nor read.
+    """
+    begin, end = at.start, at.stop
+    mm, pp, zz, yy = m[at], p[at], z[at], y[at]
+    over, beside, under = (
+        z[begin - stride + 1 : end - stride + 1],
+        z[begin + 1 : end + 1],
+        z[begin + stride + 1 : end + stride + 1],
+    )
+    before = z[begin - stride - 1] + z[begin - 1] + z[begin + stride - 1]
+    here = z[begin - stride] + z[begin] + z[begin + stride]
     for k in range(yy.shape[0]):
-        yy[k] = a * mm[k] * _window(tt, k, taps) + b * pp[k] + e * zz[k] + o * yy[k]
+        after = over[k] + beside[k] + under[k]
+        window = before + here + after
+        before, here = here, after
+        value = a * mm[k] * window + b * pp[k] + e * zz[k]
+        yy[k] = value if o is None else value + o * yy[k]
 
 
 @jit
