@@ -101,14 +101,14 @@ def test_a_resumed_training_ends_with_the_same_bits(tmp_path, optimizer):
     assert straight.best == resumed.best
 
 
-# one interpreter, warm, that forks a child for every run; a timer of processor time ends it as SIGKILL would, however
-# busy the machine is
+# one interpreter, warm, that forks a child for every run; a timer of its processor time ends it without a chance to
+# clean up, as SIGKILL would, however busy the machine is, but never while it waits for a disk
 SCRIPT = """
 import os, random, signal, sys, time
 import torch, notsodeep as nsd
 from notsodeep import nn
 torch.set_num_threads(1)
-folder, epochs = sys.argv[1], 15
+folder, epochs = sys.argv[1], 30
 
 def train(name):
     x = torch.randn(200, 8, generator=torch.Generator().manual_seed(0))
@@ -131,7 +131,7 @@ epoch = (time.process_time() - began) / epochs
 clock, kills = random.Random(3), 0
 for _ in range(5):
     resumed = os.path.exists(f"{folder}/part.ckpt")
-    status = run(clock.uniform(1, 3) * epoch)
+    status = run(clock.uniform(2, 6) * epoch)
     if not os.WIFSIGNALED(status):
         break
     assert os.WTERMSIG(status) == signal.SIGPROF

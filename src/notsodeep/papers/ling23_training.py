@@ -126,7 +126,11 @@ def judge(rows: Sequence[Row]) -> Judgement:
     for data in dict.fromkeys(row["data"] for row in rows):
         part = select(rows, data=data)
         networks = len({row["seed"] for row in part})
-        why = "intervals of the widths overlap" if networks > 1 else "one network a width tells little"
+        why = (
+            "the intervals of the narrowest and the widest overlap"
+            if networks > 1
+            else "one network a width tells little"
+        )
         falling = all(b <= a for row in part for a, b in pairwise(row["loss"]))
         relative, final = _means(part, lambda loss: loss[-1] / loss[0]), _means(part, lambda loss: loss[-1])
         for what, paper, symbol, means, agrees in (
@@ -135,7 +139,7 @@ def judge(rows: Sequence[Row]) -> Judgement:
             ("the final loss is smaller in wider networks", "it is", "Φ(T)", final, _fall(final)),
         ):
             text = f"{symbol}, geometric means of {networks} networks: {_by_width(means)}"
-            checks.append(Check(f"{DATA[data]}: {what}", paper, text, agrees, "" if agrees else why))
+            checks.append(Check(f"{DATA[data]}: {what}", paper, text, agrees, why if agrees is None else ""))
         checks += [_promise(part, promise, DATA[data]) for promise in PROMISES]
         words.append(f"{DATA[data]} {_by_width(final)}")
     certified = sum(row["condition"] for row in rows)
@@ -151,15 +155,13 @@ def judge(rows: Sequence[Row]) -> Judgement:
 
 def _promise(rows: Sequence[Row], promise: str, name: str) -> Check:
     """Whether it was kept in all runs. The paper observes ‖W‖ < 1; the others are promised under Condition 1 only."""
-    broken = [row for row in rows if not row[f"kept: {promise}"]]
-    widths = [width for width in sorted({row["width"] for row in rows}) if not select(broken, width=width)]
-    bound = promise == PROMISES[0] or any(row["condition"] for row in broken)
-    agrees = True if not broken else False if bound else None
-    why = (
-        ""
-        if agrees or bound
-        else "Condition 1 does not hold where it was broken, and the theorem promises nothing there"
-    )
+    kept = f"kept: {promise}"
+    under = [row for row in rows if promise == PROMISES[0] or row["condition"]]
+    agrees = all(row[kept] for row in under) if under else None
+    why = "" if under else "Condition 1, which it needs, holds in none of these runs"
+    widths = [
+        width for width in sorted({row["width"] for row in rows}) if all(row[kept] for row in select(rows, width=width))
+    ]
     return Check(f"{name}: {promise}", "at every step", f"in all runs of widths {widths}", agrees, why)
 
 
@@ -174,11 +176,11 @@ def _by_width(means: dict[int, Estimate]) -> str:
 
 
 def _fall(means: dict[int, Estimate]) -> bool | None:
-    """Whether the means fall with the width; None where they do not but the intervals of the ends overlap."""
-    ends = list(means.values())
-    if all(b.value < a.value for a, b in pairwise(ends)):
-        return True
-    return False if ends[-1].low > ends[0].high else None
+    """Whether the means fall with the width; None where the intervals of the narrowest and the widest overlap."""
+    narrow, *_, wide = means.values()
+    if wide.high < narrow.low:
+        return all(b.value < a.value for a, b in pairwise(means.values()))
+    return False if wide.low > narrow.high else None
 
 
 def draw(plt: Any, rows: Sequence[Row]) -> Any:

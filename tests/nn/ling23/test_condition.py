@@ -113,6 +113,16 @@ def test_lemma_2_agrees_with_autograd(name):
     torch.testing.assert_close(closed.W, expected, rtol=1e-8, atol=1e-8)
 
 
+def test_gradients_that_start_from_those_of_other_weights_are_the_same():
+    net, X, y = nn.ling23_network(40, 6, 0.08, seed=1), on_sphere(8, 6), targets(8)
+    weights = ReluWeights.of(net)
+    other = gradients(net, ReluWeights(weights.W * 0.9, weights.U * 1.1, weights.a + 0.1), X, -y)
+    fresh, warm = gradients(net, weights, X, y), gradients(net, weights, X, y, other)
+    for name in ("prediction", "state", "flow", "W", "U", "a"):
+        torch.testing.assert_close(getattr(warm, name), getattr(fresh, name), rtol=1e-8, atol=1e-8)
+        assert not torch.allclose(getattr(other, name), getattr(fresh, name), rtol=1e-3), name
+
+
 # covers: [Ling23] Lemma 8
 def test_states_and_gradients_obey_their_bounds():
     """Eq. (15) to (18) at the start, and after a step of norm δ or less in each weight."""

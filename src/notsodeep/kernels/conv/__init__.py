@@ -71,7 +71,7 @@ def kernel(
         With ``readout="average_pool"``, the features are averaged over blocks of c×c positions, then flattened; for
         ``ck``, and in the same way for the other kinds,
 
-            K = Σ_blocks (1/c⁴) Σ_{α,α'∈block} G_{αα'}
+            K = Σ_blocks (1/|block|²) Σ_{α,α'∈block} G_{αα'}
 
         This needs (2c − 1)² offsets. c = 1 is ``"flatten"``; None is one block, the whole image. Blocks must not be cut
         at the border, and circular padding does not continue them beyond it. A side shorter than c is one block.
