@@ -273,8 +273,8 @@ def test_promises_of_the_theorem_are_checked() -> None:
     assert [check.agrees for check in ling23_training.judge(noisy).checks[1:3]] == [None, None]
 
 
-# covers: [Ling23] Condition 1
 @pytest.mark.parametrize("kept", [True, False])
+# covers: [Ling23] Condition 1
 def test_what_is_promised_under_a_condition_is_judged_where_it_holds(kept: bool) -> None:
     for condition, agrees in ((True, kept), (False, None)):
         rows = descents(**{"kept: eigenvalue above λ0/2": kept}, condition=condition)
